@@ -1,0 +1,44 @@
+"""What the trainer and the evaluator ask of a model. A model knows nothing of backends but its profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from harness.data.batch import Batch, Observation
+
+
+@dataclass(frozen=True)
+class FSDPProfile:
+    """How a model likes to be sharded.
+
+    Attributes:
+        layer_classes: names of the module classes to wrap, bottom-up, one unit each.
+    """
+
+    layer_classes: tuple[str, ...] = field(default=())
+
+
+class VLA(nn.Module):
+    """Base of every model: a loss from a batch, actions from an observation.
+
+    `forward` computes noise, time and the loss in float32, so that only the matmul dtype depends on a backend,
+    and draws all randomness from `batch.generator`.
+    """
+
+    profile: FSDPProfile
+    tokens_definition: str
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Mean loss of the batch: a float32 scalar."""
+        raise NotImplementedError(type(self))
+
+    def sample(self, observation: Observation, generator: torch.Generator) -> Tensor:
+        """Normalised action chunks: float32 (B, H, A)."""
+        raise NotImplementedError(type(self))
+
+    def tokens_per_sample(self) -> int:
+        """Positions processed per sample, from the batch layout (see `tokens_definition`)."""
+        raise NotImplementedError(type(self))

@@ -1,0 +1,43 @@
+"""The base of everything that reaches the disk: typed, closed, versioned, and free of NaN."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from harness.errors import DamagedRecord
+
+
+class Value(BaseModel):
+    """A frozen piece of a record. Unknown keys and non-finite numbers are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def fingerprint(self, exclude: set[str] | None = None) -> str:
+        """First 12 hex digits of the SHA-256 of this value as canonical JSON."""
+        plain = self.model_dump(mode="json", exclude=exclude)
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Record(Value):
+    """A whole file. `SCHEMA` is raised with every change of meaning; readers refuse a newer one."""
+
+    SCHEMA: ClassVar[int] = 1
+    schema_version: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_schema(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        found = data.get("schema_version", cls.SCHEMA)
+        if isinstance(found, int) and found > cls.SCHEMA:
+            raise DamagedRecord(
+                f"{cls.__name__} has schema {found}, this harness reads up to {cls.SCHEMA}: "
+                "it was written by a newer harness; upgrade with `pip install -U vla-harness`"
+            )
+        return {**data, "schema_version": found}

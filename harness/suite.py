@@ -1,0 +1,161 @@
+"""A suite: the comparison to make, as its author wrote it. TOML in, typed settings out.
+
+Nothing here is resolved or expanded: that is the plan's work (`harness.plan`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from harness.records import Record, Value
+
+TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
+TaskSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10"]
+MODELS = ("pi0",)
+SIZES = ("micro", "tiny")
+
+
+class Optimizer(Value):
+    """Optimizer and its schedule. AdamW defaults are PyTorch's; Dexbotic's pi0 uses beta2 = 0.95."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    final_lr_share: float = Field(default=0.1, ge=0, le=1)
+    """A cosine schedule ends at this share of `lr`."""
+
+
+class Data(Value):
+    """Where training samples come from."""
+
+    source: Literal["expert", "libero_hdf5", "synthetic"] = "synthetic"
+    path: str | None = None
+    """For `libero_hdf5`: a folder of `<task name>_demo.hdf5` files."""
+    task_suite: TaskSuite = "libero_object"
+    tasks: list[int] = Field(default=[0], min_length=1)
+    episodes: int = Field(default=25, ge=1, description="demonstrations per task")
+    action_noise: float = Field(default=0.25, ge=0, le=1)
+    """`expert`: standard deviation of the noise on the executed (never the recorded) action."""
+    frame_stride: int = Field(default=3, ge=1)
+    """`expert`: camera frames are stored at every n-th control step."""
+
+
+class Throughput(Value):
+    """Short timed runs, in fresh process groups."""
+
+    reference: str
+    repeats: int = Field(default=2, ge=1)
+    order: Literal["abba"] = "abba"
+    steps: int = Field(default=30, ge=5)
+    warmup_steps: int = Field(default=5, ge=1)
+
+
+class Learning(Value):
+    """Longer runs whose checkpoints are evaluated in simulation."""
+
+    backends: list[str] = Field(min_length=1)
+    training_seeds: list[int] = Field(default=[0], min_length=1)
+    steps: int = Field(ge=1)
+    checkpoint_every: int = Field(default=200, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Overrides the default micro-batch for learning runs."""
+    optimizer: Optimizer | None = None
+
+
+class Scope(Value):
+    """Some tasks of one task suite, each from some of its initial states."""
+
+    task_suite: TaskSuite
+    tasks: list[int] = Field(min_length=1)
+    initial_states: str = "0-49"
+    """Comma-separated numbers and inclusive ranges: "0,3,40-49"."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_exist(cls, tasks: list[int]) -> list[int]:
+        if any(not 0 <= task < 10 for task in tasks):
+            raise ValueError("task numbers from 0 to 9")
+        return tasks
+
+    @field_validator("initial_states")
+    @classmethod
+    def _states_parse(cls, text: str) -> str:
+        if any(not 0 <= state < 50 for state in parse_ranges(text)):
+            raise ValueError("initial states from 0 to 49")
+        return text
+
+    def states(self) -> list[int]:
+        return parse_ranges(self.initial_states)
+
+
+Arm = Literal["learned", "expert", "still"]
+
+
+class Evaluation(Value):
+    """Episodes in LIBERO. `learned` stands for every checkpoint of the learning runs."""
+
+    protocol: str = "micro"
+    arms: list[Arm] = Field(default=["learned", "expert", "still"], min_length=1)
+    scopes: list[Scope] = Field(min_length=1)
+    workers: int = Field(default=2, ge=1)
+    max_tries: int = Field(default=3, ge=1)
+    """An episode whose simulator dies this often is an error, not a failure."""
+    max_error_share: float = Field(default=0.1, ge=0, le=1)
+    """More errors than this among an arm's episodes make the arm FAILED."""
+
+
+class SmallestEffect(Value):
+    """The smallest changes that matter: a relative step time, an absolute success rate."""
+
+    step_seconds: float = Field(default=0.03, gt=0)
+    success_rate: float = Field(default=0.05, gt=0, lt=1)
+    peak_bytes: float = Field(default=0.01, gt=0)
+
+
+class Gate(Value):
+    """How sure a verdict must be."""
+
+    false_alarm_rate: float = Field(default=0.001, gt=0, lt=0.5)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    run_noise: float = Field(default=0.01, gt=0)
+    """Expected standard deviation of the log ratio of two like runs; used for planning only."""
+    smallest_effect: SmallestEffect = SmallestEffect()
+
+
+class Suite(Record):
+    """One TOML file. `defaults`, and any override of them under a model or backend, are settings of a cell."""
+
+    schema_version: int = Field(default=1, alias="schema")
+    purpose: Literal["bench", "gate"] = "bench"
+    description: str = ""
+    seed: int = Field(default=7, ge=0)
+    defaults: dict[str, Any] = {}
+    data: Data = Data()
+    models: dict[str, dict[str, Any]] = Field(min_length=1)
+    backends: dict[str, dict[str, Any]] = Field(min_length=1)
+    throughput: Throughput | None = None
+    learning: Learning | None = None
+    evaluation: Evaluation | None = None
+    gate: Gate = Gate()
+
+
+def parse_ranges(text: str) -> list[int]:
+    """"0,3,40-42" as [0, 3, 40, 41, 42]. Raises ValueError on anything else."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise ValueError('numbers and ranges such as "0,3,40-49"')
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f'a rising range, not "{part.strip()}"')
+        numbers.extend(range(first, last + 1))
+    return numbers
