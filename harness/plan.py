@@ -32,7 +32,7 @@ class Cell(Value):
 
     @property
     def identity(self) -> str:
-        return self.fingerprint(exclude={"label"})
+        return self.digest(exclude={"label"})
 
     @property
     def samples_per_step(self) -> int:

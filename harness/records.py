@@ -16,7 +16,7 @@ class Value(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def fingerprint(self, exclude: set[str] | None = None) -> str:
+    def digest(self, exclude: set[str] | None = None) -> str:
         """First 12 hex digits of the SHA-256 of this value as canonical JSON."""
         plain = self.model_dump(mode="json", exclude=exclude)
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))

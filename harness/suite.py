@@ -148,7 +148,7 @@ class Suite(Record):
 
 
 def parse_ranges(text: str) -> list[int]:
-    """"0,3,40-42" as [0, 3, 40, 41, 42]. Raises ValueError on anything else."""
+    """ "0,3,40-42" as [0, 3, 40, 41, 42]. Raises ValueError on anything else."""
     numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)

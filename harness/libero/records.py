@@ -36,7 +36,7 @@ class EpisodeRecord(Record):
     arm: str
     key: EpisodeKey
     protocol: str
-    """`Protocol.fingerprint()`."""
+    """`Protocol.digest()`."""
     outcome: Literal["success", "failure", "error", "uncovered"]
     """`uncovered`: the scripted expert has no skill for the task's goal; like an error, not in any rate."""
     reason: str | None

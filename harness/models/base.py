@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import torch
@@ -21,7 +22,7 @@ class FSDPProfile:
     layer_classes: tuple[str, ...] = field(default=())
 
 
-class VLA(nn.Module):
+class VLA(nn.Module, ABC):
     """Base of every model: a loss from a batch, actions from an observation.
 
     `forward` computes noise, time and the loss in float32, so that only the matmul dtype depends on a backend,
@@ -31,14 +32,14 @@ class VLA(nn.Module):
     profile: FSDPProfile
     tokens_definition: str
 
+    @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
         """Mean loss of the batch: a float32 scalar."""
-        raise NotImplementedError(type(self))
 
+    @abstractmethod
     def sample(self, observation: Observation, generator: torch.Generator) -> Tensor:
         """Normalised action chunks: float32 (B, H, A)."""
-        raise NotImplementedError(type(self))
 
+    @abstractmethod
     def tokens_per_sample(self) -> int:
         """Positions processed per sample, from the batch layout (see `tokens_definition`)."""
-        raise NotImplementedError(type(self))
