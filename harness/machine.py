@@ -6,7 +6,7 @@ from harness.records import Value
 
 
 class Fingerprint(Value):
-    """Where a record was made. Fields of `Hardware` decide comparability; versions are named when they differ."""
+    """Where a record was made. `hardware_key` decides comparability."""
 
     hardware_key: str
     """For example `cpu-amd-epyc-2c-24g` or `8x-nvidia-h100-80gb`."""

@@ -45,9 +45,7 @@ class DeepSpeedOptions(Value):
     """ZeRO-3 replaces `torch.nn.functional.linear` for the whole process when on (its default)."""
 
 
-BackendOptions = Annotated[
-    DdpOptions | FsdpOptions | Fsdp2Options | DeepSpeedOptions, Field(discriminator="backend")
-]
+BackendOptions = Annotated[DdpOptions | FsdpOptions | Fsdp2Options | DeepSpeedOptions, Field(discriminator="backend")]
 
 BACKENDS: dict[str, type[DdpOptions] | type[FsdpOptions] | type[Fsdp2Options] | type[DeepSpeedOptions]] = {
     "ddp": DdpOptions,
