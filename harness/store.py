@@ -1,0 +1,215 @@
+"""Records at rest: the only module that knows the paths under `results/` and `baselines/`.
+
+A file appears whole or not at all: it is written beside its place, synced, and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from harness.errors import BadInput, DamagedRecord, DiskFull, HarnessError
+from harness.records import Record
+
+R = TypeVar("R", bound=Record)
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns "no space left" and "quota exceeded" into DiskFull, naming the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"{path}: the disk is full; nothing that was recorded is lost. "
+                "Free some space (`harness clean` removes checkpoints that are no longer needed) and run again."
+            ) from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replaces `path` by `content` in one move, synced to disk. Raises DiskFull."""
+    data = content.encode() if isinstance(content, str) else content
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Adds one line and syncs it. A line cut off by a kill is dropped by `read_lines`. Raises DiskFull."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # an earlier writer was killed in the middle of its line
+                    cut_off = path.read_bytes().rfind(b"\n") + 1
+                    file.truncate(cut_off)
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def write_record(path: Path, record: Record) -> None:
+    write_atomically(path, record.model_dump_json(indent=1, by_alias=True) + "\n")
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """Raises DamagedRecord when the file is missing, cut off, edited out of shape, or from a newer harness."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise DamagedRecord(f"{path}: no such file; expected a {kind.__name__}") from None
+    except DamagedRecord as error:
+        raise DamagedRecord(f"{path}: {error}") from None
+    except ValidationError as error:
+        raise DamagedRecord(f"{path}: not a readable {kind.__name__}: {_first_fault(error)}") from None
+
+
+def read_lines(path: Path, kind: type[R]) -> list[R]:
+    """The records of a line-per-record file; a last line without its end is left out."""
+    if not path.exists():
+        return []
+    *lines, cut_off = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(kind.model_validate_json(line))
+        except DamagedRecord as error:
+            raise DamagedRecord(f"{path}, line {number}: {error}") from None
+        except ValidationError as error:
+            raise DamagedRecord(f"{path}, line {number}: not a {kind.__name__}: {_first_fault(error)}") from None
+    return records
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+# --- where things are --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """`results/<suite>/<result id>/`: one execution of a suite."""
+
+    path: Path
+
+    @property
+    def suite_file(self) -> Path:
+        return self.path / "suite.toml"
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def comparison_file(self) -> Path:
+        return self.path / "comparison.json"
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def progress_file(self) -> Path:
+        return self.path / "command.txt"
+
+    def run(self, run_key: str) -> Path:
+        return self.path / "train" / run_key
+
+    def attempts(self, run_key: str) -> list[Path]:
+        """Attempt folders of a run, oldest first."""
+        found = self.run(run_key).glob("attempt-*")
+        return sorted(found, key=lambda folder: int(folder.name.removeprefix("attempt-")))
+
+    def arm(self, arm: str) -> Path:
+        return self.path / "evaluate" / arm
+
+    def episodes_file(self, arm: str) -> Path:
+        return self.arm(arm) / "episodes.jsonl"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one `harness run` works on a result at a time. The kernel frees the lock with its owner."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HarnessError(f"{self.path}: another harness is working on this result") from None
+            yield
+
+
+class Store:
+    """The results folder: `<suite>/<result id>/…` and `demos/<hash>/…`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def suites(self) -> list[str]:
+        if not self.root.is_dir():
+            return []
+        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name != "demos")
+
+    def results(self, suite: str) -> list[ResultFolder]:
+        """Oldest first: a result id begins with its time."""
+        return [ResultFolder(path.parent) for path in sorted((self.root / suite).glob("*/plan.json"))]
+
+    def result(self, suite: str, result_id: str) -> ResultFolder:
+        return ResultFolder(self.root / suite / result_id)
+
+    def find(self, name: str) -> ResultFolder:
+        """A result by path, by `suite/id`, by id, or by suite (its newest). Raises BadInput."""
+        for path in (Path(name), self.root / name):
+            if (path / "plan.json").is_file():
+                return ResultFolder(path)
+        if newest := self.results(name):
+            return newest[-1]
+        every = [result for suite in self.suites() for result in self.results(suite)]
+        for result in every:
+            if result.path.name == name:
+                return result
+        known = [f"{result.path.parent.name}/{result.path.name}" for result in every]
+        raise BadInput("RESULT", None, name, f"a result in {self.root}, such as one of", known + self.suites())
+
+    def demonstrations(self, digest: str) -> Path:
+        return self.root / "demos" / digest
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
+
+
+def remove_folder(folder: Path) -> int:
+    """Deletes a folder; returns the bytes freed."""
+    size = folder_bytes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return size
