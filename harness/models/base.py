@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.data.batch import Batch, Observation
+from harness.data.shape import InputShape
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,11 @@ class VLA(nn.Module, ABC):
     """Base of every model: a loss from a batch, actions from an observation.
 
     `forward` computes noise, time and the loss in float32, so that only the matmul dtype depends on a backend,
-    and draws all randomness from `batch.generator`.
+    and draws all randomness from `batch.generator`. Parameters the loss cannot reach have `requires_grad=False`.
     """
 
     profile: FSDPProfile
+    shape: InputShape
     tokens_definition: str
 
     @abstractmethod
@@ -37,8 +39,16 @@ class VLA(nn.Module, ABC):
         """Mean loss of the batch: a float32 scalar."""
 
     @abstractmethod
+    def noise(self, count: int, generator: torch.Generator) -> Tensor:
+        """What sampling of `count` chunks starts from: float32 on the CPU, first dimension `count`."""
+
+    @abstractmethod
+    def denoise(self, observation: Observation, noise: Tensor) -> Tensor:
+        """Normalised action chunks, float32 (B, H, A), from `noise(B, …)`: a function of its arguments alone."""
+
     def sample(self, observation: Observation, generator: torch.Generator) -> Tensor:
         """Normalised action chunks: float32 (B, H, A)."""
+        return self.denoise(observation, self.noise(len(observation.state), generator))
 
     @abstractmethod
     def tokens_per_sample(self) -> int:

@@ -1,0 +1,181 @@
+"""The mixture of two transformers that pi0, pi05 and dm0 share, and their flow matching.
+
+A vision-language model (VLM) reads the prefix (images and text); an action expert of equal depth reads the suffix
+(state and noisy actions). In every layer the suffix also attends to the prefix's keys and values; the prefix never
+sees the suffix. So the joint attention of Black et al. (pi0, arXiv 2410.24164) over P + S positions is exactly one
+of P×P for the prefix and one of S×(P+S) for the suffix, and the prefix can be computed once per look.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROPE_BASE = 10_000.0
+"""Gemma's rotary base (`rope_theta` of transformers' GemmaConfig)."""
+MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
+"""Periods of the time embedding, from openpi's `pi0.py`."""
+TIME_ALPHA, TIME_SCALE, TIME_OFFSET = 1.5, 0.999, 0.001
+"""Training times are Beta(1.5, 1)·0.999 + 0.001, from openpi's `pi0.py`."""
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine of the rotary embedding, each (B, 1, N, head_dim)."""
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values of a layer's prefix, each (B, kv heads, P, head_dim)."""
+
+
+class Layout(NamedTuple):
+    """Where tokens stand and whom they may attend to.
+
+    Attributes:
+        prefix_rotation, suffix_rotation: rotary embeddings of the two parts.
+        prefix_mask: bool (B, 1, P, P). suffix_mask: bool (B, 1, S, P+S). True where a query may look.
+    """
+
+    prefix_rotation: Rotation
+    suffix_rotation: Rotation
+    prefix_mask: Tensor
+    suffix_mask: Tensor
+
+
+class JointLayer(nn.Module):
+    """Layer i of the VLM and layer i of the expert: the one unit to shard, checkpoint or compile.
+
+    Both are transformers' `GemmaDecoderLayer`, used for their parameters; the forward is here, since the two must
+    meet in one attention. Head count, key-value heads and head size of the two must be equal.
+
+    Of the last layer's prefix only keys and values are read, so the rest of that VLM layer is frozen: every backend
+    then sees the same trainable set, and DDP needs no `find_unused_parameters`.
+    """
+
+    def __init__(self, vlm: nn.Module, expert: nn.Module, last: bool) -> None:
+        super().__init__()
+        self.vlm, self.expert, self.last = vlm, expert, last
+        if last:
+            attention = vlm.self_attn
+            for unread in (attention.q_proj, attention.o_proj, vlm.mlp, vlm.post_attention_layernorm):
+                unread.requires_grad_(False)
+
+    def forward(
+        self, prefix: Tensor | None, suffix: Tensor | None, layout: Layout, cache: KeyValue | None = None
+    ) -> tuple[Tensor | None, Tensor | None, KeyValue | None]:
+        """One layer of training (both parts), prefill (no suffix) or denoising (no prefix, but its cache).
+
+        Args:
+            prefix: (B, P, VLM width), or None when `cache` holds this layer's keys and values.
+            suffix: (B, S, expert width), or None to fill the cache only.
+
+        Returns:
+            The two parts after the layer (None for the prefix after the last layer), and in prefill the cache.
+        """
+        filling = suffix is None
+        if prefix is not None:
+            normed = self.vlm.input_layernorm(prefix)
+            key, value = _keys_values(self.vlm.self_attn, normed, layout.prefix_rotation)
+            cache = (key, value)
+            if self.last:
+                prefix = None
+            else:
+                query = _queries(self.vlm.self_attn, normed, layout.prefix_rotation)
+                prefix = _residual(self.vlm, prefix, _attend(query, key, value, layout.prefix_mask))
+        if suffix is not None and cache is not None:
+            normed = self.expert.input_layernorm(suffix)
+            query = _queries(self.expert.self_attn, normed, layout.suffix_rotation)
+            key, value = _keys_values(self.expert.self_attn, normed, layout.suffix_rotation)
+            key, value = torch.cat([cache[0], key], 2), torch.cat([cache[1], value], 2)
+            suffix = _residual(self.expert, suffix, _attend(query, key, value, layout.suffix_mask))
+        return prefix, suffix, cache if filling else None
+
+
+def _split_heads(x: Tensor, head_dim: int) -> Tensor:
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Rotary embedding in the half-split form of Gemma and Llama."""
+    cos, sin = rotation
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([-second, first], -1) * sin
+
+
+def _queries(attention: nn.Module, normed: Tensor, rotation: Rotation) -> Tensor:
+    return _rotate(_split_heads(attention.q_proj(normed), attention.head_dim), rotation)
+
+
+def _keys_values(attention: nn.Module, normed: Tensor, rotation: Rotation) -> KeyValue:
+    key = _rotate(_split_heads(attention.k_proj(normed), attention.head_dim), rotation)
+    return key, _split_heads(attention.v_proj(normed), attention.head_dim)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Grouped-query attention: (B, heads, Q, D) on (B, kv heads, K, D) gives (B, Q, heads·D)."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
+
+
+def _residual(layer: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
+    x = x + layer.self_attn.o_proj(attended)
+    return x + layer.mlp(layer.post_attention_layernorm(x))
+
+
+def rotary(positions: Tensor, head_dim: int, dtype: torch.dtype) -> Rotation:
+    """Rotary embedding (RoPE, arXiv 2104.09864) of int positions (B, N), computed in float32."""
+    frequency = ROPE_BASE ** (-torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim)
+    angle = positions[:, None, :, None].float() * frequency
+    angle = torch.cat([angle, angle], -1)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def layout(valid: Tensor, state_tokens: int, action_tokens: int, head_dim: int, dtype: torch.dtype) -> Layout:
+    """Positions and masks of pi0: prefix, state and actions are three blocks, each seeing itself and those before.
+
+    Args:
+        valid: bool (B, P); False on padding and on missing cameras, which take no position and are never seen.
+    """
+    count, suffix = valid.shape[1], state_tokens + action_tokens
+    positions = valid.long().cumsum(1) - 1
+    # Padding before the first valid token would stand at −1; nobody sees it, so 0 does as well.
+    prefix_rotation = rotary(positions.clamp(min=0), head_dim, dtype)
+    first = valid.long().sum(1, keepdim=True)
+    suffix_rotation = rotary(first + torch.arange(suffix, device=valid.device), head_dim, dtype)
+    # Only keys are masked: a padded query may look anywhere, which spares softmax an empty row.
+    seen = valid[:, None, None, :]
+    prefix_mask = seen.expand(-1, 1, count, -1)
+    block = torch.arange(suffix, device=valid.device) >= state_tokens
+    within = block[:, None] >= block[None, :]
+    suffix_mask = torch.cat(
+        [seen.expand(-1, 1, suffix, -1), within.expand(len(valid), 1, suffix, suffix)],
+        -1,
+    )
+    return Layout(prefix_rotation, suffix_rotation, prefix_mask, suffix_mask)
+
+
+def time_embedding(time: Tensor, width: int) -> Tensor:
+    """Sine and cosine of flow time, float32 (B,) to (B, width); after `posemb_sincos` of openpi's `pi0.py`."""
+    share = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float32, device=time.device)
+    angle = time[:, None] * (2 * math.pi / (MIN_PERIOD * (MAX_PERIOD / MIN_PERIOD) ** share))
+    return torch.cat([angle.sin(), angle.cos()], 1)
+
+
+def draw_times(count: int, generator: torch.Generator) -> Tensor:
+    """Training times, float32 (count,) on the CPU.
+
+    Beta(a, 1) has the distribution function u = t^a, so one uniform number gives one time.
+    """
+    uniform = torch.rand(count, generator=generator, dtype=torch.float32)
+    return uniform ** (1 / TIME_ALPHA) * TIME_SCALE + TIME_OFFSET
+
+
+def noisy_actions(actions: Tensor, noise: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    """The point x_t = t·ε + (1−t)·a on the straight path to noise, and its velocity u = ε − a (float32).
+
+    Flow matching as in pi0 (arXiv 2410.24164), with openpi's direction of time: t = 1 is noise.
+    """
+    weight = time[:, None, None]
+    return weight * noise + (1 - weight) * actions, noise - actions
