@@ -1,0 +1,122 @@
+"""Every metric owns its unit, its direction, its tolerance, and how it is read from a run. One table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.suite import Gate
+from harness.train.records import Memory, Outcome, RunRecord, ShardBytes, Speed
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of one run.
+
+    Attributes:
+        better: which way is good.
+        smallest_effect: relative change below which nobody cares; a suite's `[gate]` may say otherwise.
+        floor: absolute change, in the metric's unit, below which nobody cares.
+        gated: compared with baselines. Figures that follow from another metric are shown, not gated.
+        read: the figure of a run that ended OK; None where the run does not have it.
+    """
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+    family: Literal["time", "memory", "checkpoint"]
+    smallest_effect: float
+    floor: float
+    gated: bool
+    read: Callable[[RunRecord], float | None]
+    definition: str
+
+
+def _of_speed(read: Callable[[Speed], float]) -> Callable[[RunRecord], float | None]:
+    return lambda run: None if run.speed is None else read(run.speed)
+
+
+def _of_memory(read: Callable[[Memory], float | None]) -> Callable[[RunRecord], float | None]:
+    return lambda run: None if run.memory is None else read(run.memory)
+
+
+def _largest_shard(read: Callable[[ShardBytes], int]) -> Callable[[RunRecord], float | None]:
+    return _of_memory(lambda memory: max((read(shard) for shard in memory.shards), default=None))
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "step_seconds", "s", "lower", "time", 0.03, 0.0, True,
+            _of_speed(lambda speed: speed.median_step_seconds),
+            "median over the measured steps of the slowest rank's time for one optimizer step",
+        ),
+        Metric(
+            "samples_per_second", "samples/s", "higher", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.samples_per_second),
+            "samples of all ranks over the slowest rank's time",
+        ),
+        Metric(
+            "tokens_per_second", "tokens/s", "higher", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.tokens_per_second),
+            "positions processed by all ranks over the slowest rank's time",
+        ),
+        Metric(
+            "data_seconds", "s", "lower", "time", 0.15, 0.002, False,
+            _of_speed(lambda speed: speed.median_data_seconds),
+            "median wait for the next batch; timed apart from the step",
+        ),
+        Metric(
+            "peak_resident_bytes", "B", "lower", "memory", 0.01, 16 * MIB, True,
+            _of_memory(lambda memory: memory.peak_resident_bytes),
+            "high-water mark of the resident set after warm-up, maximum over ranks",
+        ),
+        Metric(
+            "peak_allocated_bytes", "B", "lower", "memory", 0.01, 16 * MIB, True,
+            _of_memory(lambda memory: memory.peak_allocated_bytes),
+            "CUDA allocator's peak after warm-up, maximum over ranks",
+        ),
+        Metric(
+            "parameter_bytes", "B", "lower", "memory", 0.01, 0.0, True,
+            _largest_shard(lambda shard: shard.parameter_bytes),
+            "parameter bytes held between steps, maximum over ranks",
+        ),
+        Metric(
+            "state_bytes", "B", "lower", "memory", 0.01, 0.0, False,
+            _largest_shard(lambda shard: shard.parameter_bytes + shard.gradient_bytes + shard.optimizer_bytes),
+            "parameter, gradient and optimizer bytes held between steps, maximum over ranks",
+        ),
+        Metric(
+            "checkpoint_save_seconds", "s", "lower", "checkpoint", 0.15, 0.05, True,
+            lambda run: run.checkpoint_save_seconds,
+            "time until every rank's part of a checkpoint is on disk",
+        ),
+        Metric(
+            "checkpoint_load_seconds", "s", "lower", "checkpoint", 0.15, 0.05, True,
+            lambda run: run.checkpoint_load_seconds,
+            "time from the start of loading until training can go on",
+        ),
+        Metric(
+            "checkpoint_bytes", "B", "lower", "checkpoint", 0.01, 0.0, True,
+            lambda run: run.checkpoint_bytes,
+            "size of a complete checkpoint, all ranks",
+        ),
+    )
+}  # fmt: skip
+
+
+def read(metric: Metric, runs: list[RunRecord]) -> list[float]:
+    """Raw figures of the runs that ended OK and have one; a missing figure is left out, never 0."""
+    figures = (metric.read(run) for run in runs if run.outcome is Outcome.OK)
+    return [float(figure) for figure in figures if figure is not None]
+
+
+def smallest_effect(metric: Metric, gate: Gate) -> float:
+    """The relative change that matters: the suite's for step time and memory, else the table's."""
+    if metric.family == "time":
+        return gate.smallest_effect.step_seconds
+    return gate.smallest_effect.peak_bytes if metric.family == "memory" else metric.smallest_effect

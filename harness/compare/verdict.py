@@ -1,0 +1,58 @@
+"""What a comparison can end in. Whatever is not shown is not a pass."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from harness.errors import ExitCode
+from harness.records import Value
+from harness.statistics.interval import Interval
+
+
+class Verdict(StrEnum):
+    """The end of one question about one subject."""
+
+    PASS = "PASS"
+    IMPROVED = "IMPROVED"
+    REGRESSED = "REGRESSED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INCOMPARABLE = "INCOMPARABLE"
+    NO_BASELINE = "NO_BASELINE"
+    STALE = "STALE"
+    UNSTEADY = "UNSTEADY"
+    FAILED = "FAILED"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if self in (Verdict.PASS, Verdict.IMPROVED):
+            return ExitCode.OK
+        if self is Verdict.REGRESSED:
+            return ExitCode.REGRESSED
+        return ExitCode.FAILED if self is Verdict.FAILED else ExitCode.NOT_SHOWN
+
+
+Question = Literal["run", "sharding", "fairness", "parity", "speed", "success", "control", "baseline"]
+
+
+class Judgement(Value):
+    """One verdict and everything it stands on."""
+
+    question: Question
+    subject: str
+    """Label of a cell, name of an arm, or a pair of either: `candidate vs reference`."""
+    metric: str
+    verdict: Verdict
+    value: float | None = None
+    """In the metric's unit (`harness.compare.metrics`); rates from 0 to 1."""
+    reference: float | None = None
+    effect: Interval | None = None
+    effect_kind: Literal["ratio", "difference"] | None = None
+    """Ratios are candidate over reference (speed: above 1 is faster), differences candidate minus reference."""
+    smallest_detectable: float | None = None
+    """As `effect_kind`: a ratio above 1 or an absolute difference, seen with 90 % probability."""
+    false_alarm_rate: float | None = None
+    n: int = 0
+    """Pairs, processes or episodes of the subject that were used."""
+    reason: str
+    """One sentence for the reader of the report."""

@@ -1,0 +1,96 @@
+"""What a test can see before it is run. Quick to import; the plan uses it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+POWER = 0.9
+"""Probability of seeing an effect of the size called detectable."""
+
+
+def smallest_detectable_log_ratio(pairs: int, log_sd: float, alpha: float, power: float = POWER) -> float:
+    """Smallest true |log ratio| that a two-sided paired t test at `alpha` finds with probability `power`.
+
+    Noncentral t distribution, `scipy.special.nctdtrinc`.
+
+    Args:
+        log_sd: standard deviation of one pair's log ratio.
+
+    Returns:
+        Infinity below two pairs: no t test exists, whatever the effect.
+    """
+    if pairs < 2:
+        return math.inf
+    return _noncentrality(pairs - 1, alpha / 2, power) * log_sd / math.sqrt(pairs)
+
+
+def detectable_shift(baseline: int, candidate: int, log_sd: float, alpha: float, power: float = POWER) -> float | None:
+    """Smallest true ratio above 1 that the one-sided t prediction bound finds with probability `power`.
+
+    Args:
+        baseline, candidate: numbers of processes.
+        log_sd: standard deviation of the log of one process's figure.
+
+    Returns:
+        None below two baseline processes or without a candidate.
+    """
+    if baseline < 2 or candidate < 1:
+        return None
+    scale = log_sd * math.sqrt(1 / baseline + 1 / candidate)
+    # Two or three processes at a strict rate see astronomic ratios only; those need not overflow a float.
+    return math.exp(min(_noncentrality(baseline - 1, alpha, power) * scale, 700.0))
+
+
+def repeats_needed(
+    smallest_log_ratio: float, log_sd: float, alpha: float, power: float = POWER, most: int = 1000
+) -> int | None:
+    """Pairs after which `smallest_detectable_log_ratio` has come down to the given one; None beyond `most`."""
+
+    def enough(pairs: int) -> bool:
+        return smallest_detectable_log_ratio(pairs, log_sd, alpha, power) <= smallest_log_ratio
+
+    return _first(enough, 2, most)
+
+
+def detectable_rate_difference(
+    rate: float, reference_n: int, candidate_n: int, alpha: float, power: float = POWER
+) -> float | None:
+    """Smallest drop of a success rate that a one-sided test of two independent samples finds.
+
+    Normal approximation (Fleiss, Levin and Paik 2003, section 4.2) with the variance at `rate`, which is kept
+    a Laplace half-episode off 0 and 1. None without episodes; at most 1.
+    """
+    from scipy import special  # noqa: PLC0415
+
+    if reference_n < 1 or candidate_n < 1:
+        return None
+    edge = 0.5 / (min(reference_n, candidate_n) + 1)
+    bounded = min(max(rate, edge), 1 - edge)
+    spread = math.sqrt(bounded * (1 - bounded) * (1 / reference_n + 1 / candidate_n))
+    return min(1.0, float(special.ndtri(1 - alpha) + special.ndtri(power)) * spread)
+
+
+def smallest_p_mcnemar(pairs: int) -> float:
+    """The smallest two-sided p value exact McNemar can reach: every pair differs, in the same direction."""
+    return min(1.0, 2.0 * 0.5**pairs)
+
+
+def _noncentrality(degrees: int, tail: float, power: float) -> float:
+    """Shift, in standard errors, at which a one-sided t test of size `tail` has probability `power`."""
+    from scipy import special  # noqa: PLC0415
+
+    return float(special.nctdtrinc(degrees, 1 - power, special.stdtrit(degrees, 1 - tail)))
+
+
+def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Smallest whole number in [low, high] from which on `enough` holds, by bisection."""
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

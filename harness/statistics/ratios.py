@@ -1,0 +1,74 @@
+"""Ratios of positive figures (step times, bytes), on the log scale, from pairs of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.statistics.interval import Interval
+
+
+def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Geometric mean of `candidate / reference` over pairs, with Student's t interval of the mean log ratio.
+
+    One pair has a ratio and no interval. Source: `scipy.stats.ttest_1samp(...).confidence_interval`.
+
+    Args:
+        reference: one positive figure per pair, any unit.
+        candidate: the partner of each, same unit.
+
+    Raises:
+        ValueError: nothing to compare, unequal lengths, or a figure that is not positive and finite.
+    """
+    differences = log_ratios(reference, candidate)
+    mean_low_high = mean_interval(differences, confidence)
+    low, high = mean_low_high.low, mean_low_high.high
+    return Interval(
+        estimate=math.exp(mean_low_high.estimate),
+        low=None if low is None else math.exp(low),
+        high=None if high is None else math.exp(high),
+        confidence=confidence,
+        n=len(differences),
+    )
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Mean with Student's t interval; no interval below two values. Raises ValueError on none or on NaN."""
+    from scipy import stats  # noqa: PLC0415
+
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"a mean needs finite values, got {list(values)}")
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return Interval(estimate=mean, low=None, high=None, confidence=confidence, n=len(values))
+    if max(values) == min(values):
+        return Interval(estimate=mean, low=mean, high=mean, confidence=confidence, n=len(values))
+    bounds = stats.ttest_1samp(values, 0.0).confidence_interval(confidence)
+    return Interval(estimate=mean, low=float(bounds.low), high=float(bounds.high), confidence=confidence, n=len(values))
+
+
+def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin: float) -> float:
+    """p value of "the true ratio lies outside 1/(1 + margin) … 1 + margin": small means shown equal.
+
+    Two one-sided tests (Schuirmann 1987), `statsmodels.stats.weightstats.ttost_paired`. Fewer than two pairs
+    show nothing: 1.0.
+    """
+    from statsmodels.stats.weightstats import ttost_paired  # noqa: PLC0415
+
+    differences = log_ratios(reference, candidate)
+    bound = math.log1p(margin)
+    if len(differences) < 2:
+        return 1.0
+    if max(differences) == min(differences):
+        return 0.0 if abs(differences[0]) < bound else 1.0
+    p = float(ttost_paired([math.log(x) for x in candidate], [math.log(x) for x in reference], -bound, bound)[0])
+    return 1.0 if math.isnan(p) else p
+
+
+def log_ratios(reference: Sequence[float], candidate: Sequence[float]) -> list[float]:
+    """Natural log of `candidate / reference`, pair by pair. Raises as `paired_ratio` does."""
+    if len(reference) != len(candidate) or not reference:
+        raise ValueError(f"pairs need equal, non-zero counts, got {len(reference)} and {len(candidate)}")
+    if not all(math.isfinite(value) and value > 0 for value in (*reference, *candidate)):
+        raise ValueError("a ratio needs positive, finite figures")
+    return [math.log(new / old) for old, new in zip(reference, candidate, strict=True)]
