@@ -6,6 +6,9 @@ from pydantic import Field
 
 from harness.records import Value
 
+ABSENT = "absent"
+"""Name of a camera slot that LIBERO has no camera for: its images are black and masked."""
+
 
 class InputShape(Value):
     """What a model of one size wants to be fed."""

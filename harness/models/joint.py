@@ -9,11 +9,14 @@ of P×P for the prefix and one of S×(P+S) for the suffix, and the prefix can be
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaDecoderLayer
 
 ROPE_BASE = 10_000.0
 """Gemma's rotary base (`rope_theta` of transformers' GemmaConfig)."""
@@ -52,7 +55,10 @@ class JointLayer(nn.Module):
     then sees the same trainable set, and DDP needs no `find_unused_parameters`.
     """
 
-    def __init__(self, vlm: nn.Module, expert: nn.Module, last: bool) -> None:
+    vlm: GemmaDecoderLayer
+    expert: GemmaDecoderLayer
+
+    def __init__(self, vlm: GemmaDecoderLayer, expert: GemmaDecoderLayer, last: bool) -> None:
         super().__init__()
         self.vlm, self.expert, self.last = vlm, expert, last
         if last:
@@ -102,11 +108,11 @@ def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return x * cos + torch.cat([-second, first], -1) * sin
 
 
-def _queries(attention: nn.Module, normed: Tensor, rotation: Rotation) -> Tensor:
+def _queries(attention: GemmaAttention, normed: Tensor, rotation: Rotation) -> Tensor:
     return _rotate(_split_heads(attention.q_proj(normed), attention.head_dim), rotation)
 
 
-def _keys_values(attention: nn.Module, normed: Tensor, rotation: Rotation) -> KeyValue:
+def _keys_values(attention: GemmaAttention, normed: Tensor, rotation: Rotation) -> KeyValue:
     key = _rotate(_split_heads(attention.k_proj(normed), attention.head_dim), rotation)
     return key, _split_heads(attention.v_proj(normed), attention.head_dim)
 
@@ -119,7 +125,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
 
 
-def _residual(layer: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
+def _residual(layer: GemmaDecoderLayer, x: Tensor, attended: Tensor) -> Tensor:
     x = x + layer.self_attn.o_proj(attended)
     return x + layer.mlp(layer.post_attention_layernorm(x))
 

@@ -137,9 +137,8 @@ class Pi0(VLA):
             time: float32 (B,) in (0, 1].
         """
         point, velocity = noisy_actions(actions, noise, time)
-        prefix: Tensor | None
         prefix, valid = self._prefix(observation)
-        suffix: Tensor | None = self._suffix(observation.state, point, time, prefix.dtype)
+        suffix = self._suffix(observation.state, point, time, prefix.dtype)
         where = self._layout(valid, prefix.dtype)
         for layer in self.layers:
             prefix, suffix, _ = layer(prefix, suffix, where)
@@ -151,7 +150,6 @@ class Pi0(VLA):
     @torch.no_grad()
     def denoise(self, observation: Observation, noise: Tensor) -> Tensor:
         """Euler steps along the velocity from t = 1 (noise) to t = 0; the prefix is computed once."""
-        prefix: Tensor | None
         prefix, valid = self._prefix(observation)
         dtype = prefix.dtype
         where = self._layout(valid, dtype)

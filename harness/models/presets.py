@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.data.shape import InputShape
+from harness.data.shape import ABSENT, InputShape
 from harness.models.pi0 import Pi0Config, SiglipConfig, StemConfig
 
 CAMERAS = ("agentview", "robot0_eye_in_hand")
@@ -36,10 +36,10 @@ PI0: dict[str, Pi0Config] = {
         expert_width=128,
         expert_ffn=256,
     ),
-    # PaliGemma-3B and the 300 M expert of openpi's `pi0.py`; LIBERO leaves the third camera empty.
+    # PaliGemma-3B and the 300 M expert of openpi's `pi0.py`; LIBERO leaves the third camera slot empty.
     "full": Pi0Config(
         shape=InputShape(
-            cameras=(*CAMERAS, "absent"),
+            cameras=(*CAMERAS, ABSENT),
             image_size=224,
             text_slots=48,
             vocabulary=257_152,
