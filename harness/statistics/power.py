@@ -71,6 +71,22 @@ def detectable_rate_difference(
     return min(1.0, float(special.ndtri(1 - alpha) + special.ndtri(power)) * spread)
 
 
+def detectable_paired_difference(
+    differing_share: float, pairs: int, alpha: float, power: float = POWER
+) -> float | None:
+    """Smallest difference of two success rates that a one-sided test on the same episodes finds.
+
+    First-order normal approximation (Connor 1987): only the share of episodes on which the two differ makes noise.
+    It is kept at least one half-episode. None without pairs; at most 1.
+    """
+    from scipy import special  # noqa: PLC0415
+
+    if pairs < 1:
+        return None
+    spread = math.sqrt(max(differing_share, 0.5 / pairs) / pairs)
+    return min(1.0, float(special.ndtri(1 - alpha) + special.ndtri(power)) * spread)
+
+
 def smallest_p_mcnemar(pairs: int) -> float:
     """The smallest two-sided p value exact McNemar can reach: every pair differs, in the same direction."""
     return min(1.0, 2.0 * 0.5**pairs)

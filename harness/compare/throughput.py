@@ -1,0 +1,149 @@
+"""Which backend is faster, and how sure are we: log ratios of runs paired by repeat."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from enum import StrEnum
+
+from harness.compare.metrics import METRICS
+from harness.compare.results import ended_well
+from harness.compare.verdict import Judgement, Verdict
+from harness.records import Value
+from harness.statistics.interval import Interval
+from harness.statistics.power import smallest_detectable_log_ratio
+from harness.statistics.ratios import equivalence_p, log_ratios, paired_ratio
+from harness.suite import Gate
+from harness.train.records import RunRecord
+
+STEADY = "STEADY"
+
+
+class Finding(StrEnum):
+    """What the pairs show about step time."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUAL = "equal"
+    """Shown to lie within the smallest effect that matters."""
+    NOT_SHOWN = "not shown"
+
+
+class Speedup(Value):
+    """Step time of a reference cell over that of a candidate: above 1 the candidate is faster."""
+
+    reference: str
+    candidate: str
+    pairs: int
+    """Steady pairs, the ones tested."""
+    unsteady_pairs: int
+    """Pairs one of whose runs never settled. When there are no others, they give an estimate without a test."""
+    speedup: Interval | None
+    """None when no pair of runs ended well."""
+    finding: Finding
+    smallest_detectable: float | None
+    """The ratio above 1 that so many pairs with such noise find with 90 % probability."""
+    comparable: bool
+    reservations: list[str] = []
+    """Why the speedup may not be credited (parity of loss, LIBERO success)."""
+
+
+def pair_runs(reference: list[RunRecord], candidate: list[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
+    """Runs of the same repeat that both ended well: they stood in one ABBA block."""
+    partners = {run.run.repeat: run for run in ended_well(candidate)}
+    return [(run, partners[run.run.repeat]) for run in ended_well(reference) if run.run.repeat in partners]
+
+
+def measure_speedup(
+    reference: str, candidate: str, pairs: list[tuple[RunRecord, RunRecord]], comparable: bool, gate: Gate
+) -> Speedup:
+    """Speedup of one cell over another from their paired timing runs.
+
+    Equality is shown by two one-sided tests within the smallest effect that matters, never by the lack of a
+    significant difference.
+    """
+    timed = [(a, b) for a, b in pairs if a.speed is not None and b.speed is not None]
+    steady = [(a, b) for a, b in timed if _steady(a) and _steady(b)]
+    used = steady or timed
+    speedup: Interval | None = None
+    finding, detectable = Finding.NOT_SHOWN, None
+    if used:
+        old, new = _step_seconds([a for a, _ in used]), _step_seconds([b for _, b in used])
+        speedup = paired_ratio(new, old, gate.confidence)
+        if not steady:
+            speedup = speedup.model_copy(update={"low": None, "high": None})
+        finding = _finding(speedup, equivalence_p(old, new, gate.smallest_effect.step_seconds), gate)
+        detectable = _detectable(log_ratios(old, new), gate)
+    return Speedup(
+        reference=reference,
+        candidate=candidate,
+        pairs=len(steady),
+        unsteady_pairs=len(timed) - len(steady),
+        speedup=speedup,
+        finding=finding,
+        smallest_detectable=detectable,
+        comparable=comparable,
+    )
+
+
+def judge_speedup(speedup: Speedup, gate: Gate) -> Judgement:
+    """A shown difference answers the question, whichever way: slower than another backend is not a regression."""
+    verdict, reason = _verdict(speedup)
+    return Judgement(
+        question="speed",
+        subject=f"{speedup.candidate} vs {speedup.reference}",
+        metric="step_seconds",
+        verdict=verdict,
+        effect=speedup.speedup,
+        effect_kind="ratio" if speedup.speedup else None,
+        smallest_detectable=speedup.smallest_detectable,
+        false_alarm_rate=1 - gate.confidence,
+        n=speedup.pairs,
+        reason=reason,
+    )
+
+
+def _verdict(speedup: Speedup) -> tuple[Verdict, str]:
+    ratio = speedup.speedup
+    if ratio is None:
+        return Verdict.INCONCLUSIVE, "no pair of timing runs ended well"
+    if not speedup.comparable:
+        return Verdict.INCOMPARABLE, "the two cells differ in more than the backend; see the audit"
+    if speedup.pairs == 0:
+        return Verdict.UNSTEADY, "no pair of runs had steady step times"
+    if speedup.finding is Finding.NOT_SHOWN:
+        why = "one pair has no interval" if ratio.low is None else "the interval holds 1, so neither is shown faster"
+        return Verdict.INCONCLUSIVE, f"{why}; raise throughput.repeats"
+    return _ANSWERS[speedup.finding]
+
+
+_ANSWERS = {
+    Finding.FASTER: (Verdict.IMPROVED, "shown to be faster"),
+    Finding.SLOWER: (Verdict.PASS, "shown to be slower: an answer, not a regression"),
+    Finding.EQUAL: (Verdict.PASS, "shown to be equal within the smallest effect that matters"),
+}
+
+
+def _finding(speedup: Interval, equal_p: float, gate: Gate) -> Finding:
+    if speedup.low is not None and equal_p < 1 - gate.confidence:
+        return Finding.EQUAL
+    if not speedup.excludes(1.0):
+        return Finding.NOT_SHOWN
+    return Finding.FASTER if speedup.estimate > 1 else Finding.SLOWER
+
+
+def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:
+    if len(log_ratio_values) < 2:
+        return None
+    spread = statistics.stdev(log_ratio_values)
+    found = smallest_detectable_log_ratio(len(log_ratio_values), spread, 1 - gate.confidence)
+    return math.exp(min(found, 700.0))
+
+
+def _steady(run: RunRecord) -> bool:
+    return run.speed is not None and run.speed.steadiness == STEADY
+
+
+def _step_seconds(runs: list[RunRecord]) -> list[float]:
+    figures = [METRICS["step_seconds"].read(run) for run in runs]
+    return [figure for figure in figures if figure is not None]
