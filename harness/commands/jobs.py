@@ -1,0 +1,117 @@
+"""`harness evaluate` and `harness demos`: one job without a suite file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.commands.output import Output
+from harness.commands.suites import run_plan
+from harness.errors import BadInput, ExitCode
+from harness.machine import fingerprint
+from harness.plan import Plan, PlannedArm, planned_episodes
+from harness.suite import CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges
+from harness.suite_file import explain
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    policy: str
+    task_suite: str
+    tasks: str
+    episodes: int
+    protocol: str
+    seed: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class DemosRequest:
+    task_suite: str
+    tasks: str
+    episodes: int
+    action_noise: float
+    frame_stride: int
+    seed: int
+    workers: int
+
+
+def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
+    """A plan with nothing to train and one arm."""
+    evaluation = Evaluation(
+        protocol=request.protocol, arms=["expert"], scopes=[_scope(request)], workers=request.workers
+    )
+    plan = Plan(
+        suite="evaluate",
+        purpose="bench",
+        seed=request.seed,
+        hardware_key=fingerprint().hardware_key,
+        runs=[],
+        unsupported=[],
+        reference=None,
+        arms=[_arm(request.policy)],
+        episodes=planned_episodes(evaluation, request.seed),
+        evaluation=evaluation,
+        gate=Gate(),
+    )
+    return run_plan(plan, "# harness evaluate\n", output)
+
+
+def _arm(policy: str) -> PlannedArm:
+    if policy in CONTROLS:
+        return PlannedArm(name=policy)
+    folder = Path(policy)
+    if not (folder / "model.safetensors").is_file():
+        expected = "a control, or an export folder with model.safetensors"
+        raise BadInput("--policy", None, policy, expected, CONTROLS)
+    return PlannedArm(name="checkpoint", checkpoint=str(folder.resolve()))
+
+
+def _scope(request: EvaluationRequest) -> Scope:
+    if not 1 <= request.episodes <= INITIAL_STATES:
+        raise BadInput("--episodes", None, request.episodes, f"1 to {INITIAL_STATES}: a task's initial states")
+    tables = {
+        "task_suite": request.task_suite,
+        "tasks": _tasks(request.tasks),
+        "initial_states": f"0-{request.episodes - 1}",
+    }
+    try:
+        return Scope.model_validate(tables)
+    except ValidationError as error:
+        raise explain("harness evaluate", error) from None
+
+
+def _tasks(text: str) -> list[int]:
+    try:
+        return parse_ranges(text)
+    except ValueError as error:
+        raise BadInput("--tasks", None, text, str(error)) from None
+
+
+def demos(request: DemosRequest, output: Output) -> None:
+    from harness.demonstrations import demonstrations_spec, make_shown  # noqa: PLC0415
+
+    tables = {
+        "source": "expert",
+        "task_suite": request.task_suite,
+        "tasks": _tasks(request.tasks),
+        "episodes": request.episodes,
+        "action_noise": request.action_noise,
+        "frame_stride": request.frame_stride,
+    }
+    try:
+        data = Data.model_validate(tables)
+    except ValidationError as error:
+        raise explain("harness demos", error) from None
+    spec = demonstrations_spec(data, request.seed)
+    folder = output.store.demonstrations(spec.digest())
+    record = make_shown(spec, folder, request.workers, output.console, quiet=output.quiet)
+    if output.json:
+        print(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}, indent=1))
+    else:
+        output.console.print(
+            f"{folder}: {record.kept} episodes kept, {record.discarded} failed and discarded", highlight=False
+        )

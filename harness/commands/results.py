@@ -1,0 +1,95 @@
+"""`harness compare`, `report`, `baseline`, `clean`: commands about results that are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.commands.output import Output
+from harness.errors import BadInput, ExitCode
+from harness.machine import fingerprint
+from harness.records import Value
+from harness.store import BaselineFolder, Store, folder_bytes, read_record, remove_folder
+
+MIB = 2**20
+
+
+def compare_again(name: str, output: Output) -> ExitCode:
+    from harness.reading import read_plan  # noqa: PLC0415
+    from harness.report.terminal import show  # noqa: PLC0415
+    from harness.run import Workplace, conclude  # noqa: PLC0415
+
+    result = output.store.find(name)
+    place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
+    comparison = conclude(read_plan(result), result, place)
+    if output.json:
+        print(comparison.model_dump_json(indent=1))
+    else:
+        show(comparison, output.console)
+    return comparison.exit_code
+
+
+def report(name: str, output: Output) -> None:
+    from harness.reading import read_plan  # noqa: PLC0415
+    from harness.run import Workplace, conclude  # noqa: PLC0415
+
+    result = output.store.find(name)
+    place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
+    comparison = conclude(read_plan(result), result, place)
+    print(comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
+
+
+def accept_baseline(name: str, reason: str, cells: str | None, output: Output) -> None:
+    from harness.run import accept  # noqa: PLC0415
+
+    result = output.store.find(name)
+    chosen = [cell.strip() for cell in cells.split(",")] if cells else None
+    file, baseline = accept(result, output.baseline_folder, reason, chosen)
+    if output.json:
+        print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
+    else:
+        output.console.print(f"{file} is the reference of {baseline.suite} now; commit it", highlight=False)
+
+
+def show_baselines(suite: str | None, baselines: Path, as_json: bool) -> None:
+    from harness.compare.baseline import Baseline  # noqa: PLC0415
+    from harness.report.baselines import baseline_table  # noqa: PLC0415
+
+    folder = BaselineFolder(baselines)
+    files = [file for file in folder.files() if suite in (None, file.stem)]
+    if suite is not None and not files:
+        known = {file.stem for file in folder.files()}
+        raise BadInput("SUITE", None, suite, f"a suite with a baseline in {baselines}", known)
+    found = [read_record(file, Baseline) for file in files]
+    if as_json:
+        print(json.dumps([baseline.model_dump(mode="json") for baseline in found], indent=1))
+        return
+    console = Console()
+    for baseline in found:
+        console.print(baseline_table(baseline))
+    if not found:
+        console.print(f"no baseline in {baselines}; accept one with `harness baseline accept RESULT --reason …`")
+
+
+class Freed(Value):
+    """One folder that `harness clean` removed."""
+
+    folder: str
+    freed_bytes: int
+
+
+def clean(results: Path, demonstrations: bool, as_json: bool) -> None:
+    store = Store(results)
+    folders = [folder for suite in store.suites() for result in store.results(suite) for folder in result.spent()]
+    if demonstrations:
+        folders += store.all_demonstrations()
+    freed = [Freed(folder=str(folder), freed_bytes=remove_folder(folder)) for folder in folders]
+    if as_json:
+        print(json.dumps([item.model_dump() for item in freed], indent=1))
+        return
+    for item in freed:
+        print(f"{item.freed_bytes / MIB:8.1f} MiB  {item.folder}")
+    total = sum(item.freed_bytes for item in freed)
+    print(f"{total / MIB:8.1f} MiB freed; {folder_bytes(results) / MIB:.1f} MiB kept in {results}")

@@ -1,0 +1,140 @@
+"""`harness plan`, `harness run`, `harness train`: commands about a whole suite."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.commands.output import Output
+from harness.display import Display, spoken
+from harness.errors import BadInput, ExitCode
+from harness.estimate import plan_disk_bytes, plan_seconds
+from harness.machine import fingerprint
+from harness.plan import Plan, make_plan
+from harness.store import Store
+from harness.suite import Suite
+from harness.suite_file import load_suite, suite_from
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Request:
+    """A suite and how the command line narrows or changes it."""
+
+    suite: Path
+    models: str | None
+    backends: str | None
+    sets: list[str]
+
+    def load(self) -> Suite:
+        suite = load_suite(self.suite, self.sets)
+        return _only_backends(_only_models(suite, self.models), self.backends)
+
+
+def _names(text: str | None, known: list[str], option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")] if text else known
+    for name in names:
+        if name not in known:
+            raise BadInput(option, None, name, "names in the suite", known)
+    return names
+
+
+def _only_models(suite: Suite, text: str | None) -> Suite:
+    names = _names(text, list(suite.models), "--models")
+    return suite.model_copy(update={"models": {name: suite.models[name] for name in names}})
+
+
+def _only_backends(suite: Suite, text: str | None) -> Suite:
+    """Narrows to some backends. The reference stays: a speedup without it would be a number against nothing."""
+    names = _names(text, list(suite.backends), "--backends")
+    if suite.throughput and suite.throughput.reference not in names:
+        names = [suite.throughput.reference, *names]
+    changes: dict[str, Any] = {"backends": {name: entry for name, entry in suite.backends.items() if name in names}}
+    if suite.learning:
+        kept = [name for name in suite.learning.backends if name in names]
+        changes["learning"] = suite.learning.model_copy(update={"backends": kept}) if kept else None
+    return suite.model_copy(update=changes)
+
+
+def _plan(name: str, suite: Suite) -> Plan:
+    machine = fingerprint()
+    return make_plan(name, suite, machine.hardware_key, bool(machine.gpus))
+
+
+def show_plan(request: Request, results: Path, as_json: bool) -> None:
+    from harness.run import progress_of, unfinished_result  # noqa: PLC0415
+
+    plan = _plan(request.suite.stem, request.load())
+    store = Store(results)
+    progress = progress_of(plan, unfinished_result(plan, store), store)
+    seconds, disk = plan_seconds(plan, progress), plan_disk_bytes(plan)
+    if as_json:
+        shown = {"plan": plan.model_dump(mode="json"), "seconds_left": round(seconds), "disk_bytes": disk}
+        print(json.dumps(shown, indent=1))
+        return
+    console = Console()
+    table = Table(title=f"{plan.suite}: {len(plan.runs)} training runs in this order", title_justify="left")
+    for column in ("", "cell", "kind", "repeat", "steps", "global batch", "optimizer"):
+        table.add_column(column)
+    for number, run in enumerate(plan.runs, 1):
+        optimizer = f"{run.cell.optimizer.name} {run.cell.optimizer.lr:g} {run.cell.optimizer.schedule}"
+        batch = f"{run.cell.samples_per_step}"
+        table.add_row(str(number), run.cell.label, str(run.kind), str(run.repeat), str(run.steps), batch, optimizer)
+    console.print(table)
+    for cell in plan.unsupported:
+        console.print(f"[yellow]unsupported[/yellow] {cell.label}: {cell.reason}")
+    if plan.needs_demonstrations:
+        state = "made already" if progress.demonstrations_ready else "to be made first"
+        console.print(f"demonstrations: {len(plan.data.tasks)} tasks × {plan.data.episodes} episodes, {state}")
+    if plan.arms:
+        arms = ", ".join(arm.name for arm in plan.arms)
+        console.print(f"evaluation: {len(plan.episodes)} episodes for each of {arms}")
+    console.print(f"about {spoken(seconds)} left on a 2-core machine, {disk / MIB:.0f} MiB of disk")
+
+
+def run_suite_file(request: Request, output: Output) -> ExitCode:
+    suite = request.load()
+    return run_plan(_plan(request.suite.stem, suite), request.suite.read_text(), output)
+
+
+def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output) -> ExitCode:
+    """A run whose suite was made from a command's options."""
+    return run_plan(_plan(name, suite_from(f"harness {name}", tables, sets)), f"# harness {name}\n", output)
+
+
+def single_run_suite(
+    model: str, size: str, backend: str, zero_stage: int, steps: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    stage = {"zero_stage": zero_stage} if backend == "deepspeed" else {}
+    return {
+        "models": {"model": {"model": model, "size": size}},
+        "backends": {"backend": {"backend": backend, **stage}},
+        "defaults": settings,
+        "throughput": {"reference": "backend", "repeats": 1, "steps": steps},
+    }
+
+
+def run_plan(plan: Plan, suite_text: str, output: Output) -> ExitCode:
+    from harness.report.terminal import show  # noqa: PLC0415
+    from harness.run import Workplace  # noqa: PLC0415
+    from harness.run import run_plan as carry_out
+
+    console = output.console
+    command = shlex.join(["harness", *sys.argv[1:]])
+    place = Workplace(output.store, output.baseline_folder, fingerprint(), command)
+    with Display(console, plan.workers, quiet=output.quiet) as display:
+        result, comparison = carry_out(plan, suite_text, place, display)
+    if output.json:
+        print(comparison.model_dump_json(indent=1))
+    else:
+        show(comparison, console)
+        console.print(f"report: {result.report_file}", highlight=False)
+    return comparison.exit_code

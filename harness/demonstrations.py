@@ -1,0 +1,59 @@
+"""Demonstrations as part of a plan: which ones it needs, and making them while someone watches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.display import Display
+from harness.libero.demos import DemosRecord, DemosSpec, make_demonstrations
+from harness.plan import MakeDemonstrations, Plan
+from harness.store import Store
+from harness.suite import Data
+
+
+def demonstrations_spec(data: Data, seed: int) -> DemosSpec:
+    """What a suite's `[data]` asks of the scripted expert. The same question finds the same folder again."""
+    return DemosSpec(
+        task_suite=data.task_suite,
+        tasks=data.tasks,
+        episodes=data.episodes,
+        action_noise=data.action_noise,
+        frame_stride=data.frame_stride,
+        seed=seed,
+    )
+
+
+def demonstrations_folder(plan: Plan, store: Store) -> Path:
+    return store.demonstrations(demonstrations_spec(plan.data, plan.seed).digest())
+
+
+def make_planned(plan: Plan, store: Store, display: Display) -> None:
+    """Makes what a plan needs, as the work under way on `display`."""
+    spec = demonstrations_spec(plan.data, plan.seed)
+    record = _make(spec, demonstrations_folder(plan, store), plan.workers, display)
+    display.finish(f"{record.kept} kept, {record.discarded} failed and discarded")
+
+
+def make_shown(spec: DemosSpec, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:
+    """Makes demonstrations on their own, with progress."""
+    work = MakeDemonstrations(
+        Data(
+            source="expert",
+            task_suite=spec.task_suite,
+            tasks=spec.tasks,
+            episodes=spec.episodes,
+            action_noise=spec.action_noise,
+            frame_stride=spec.frame_stride,
+        )
+    )
+    with Display(console, workers=workers, quiet=quiet) as display:
+        display.start([work])
+        return _make(spec, folder, workers, display)
+
+
+def _make(spec: DemosSpec, folder: Path, workers: int, display: Display) -> DemosRecord:
+    return make_demonstrations(
+        spec, folder, workers=workers, on_progress=lambda done, total: display.advance(done, total, "episodes")
+    )

@@ -1,0 +1,63 @@
+"""How long and how much disk a plan will take: rules of thumb, corrected by what has been seen so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, Work, remaining_work
+
+_STARTUP_SECONDS = {"deepspeed": 20.0, "fsdp": 14.0, "fsdp2": 14.0, "ddp": 14.0}
+_STEP_SECONDS = {"deepspeed": 0.15, "fsdp": 0.10, "fsdp2": 0.10, "ddp": 0.05}
+"""Cost of a step that does not depend on the batch; measured at micro size on 2 cores, 2 gloo ranks."""
+_SAMPLE_SECONDS = {"micro": 0.008, "tiny": 0.001}
+_PARAMETERS = {"micro": 1_500_000, "tiny": 100_000}
+_EPISODE_SECONDS = {"expert": 6.0, "still": 8.0}
+_LEARNED_EPISODE_SECONDS = 14.0
+_DEMONSTRATION_SECONDS = 9.0
+_DEMONSTRATION_BYTES = 6_000_000
+_EVALUATED_BYTES = 12_000
+
+
+def work_seconds(work: Work, workers: int) -> float:
+    """Expected duration of one piece of work on the 2-core machine the constants were read on."""
+    match work:
+        case MakeDemonstrations(data=data):
+            return len(data.tasks) * data.episodes * _DEMONSTRATION_SECONDS / workers
+        case Train(run=run):
+            backend = run.cell.backend.backend
+            step = _STEP_SECONDS[backend] + run.cell.samples_per_step * _SAMPLE_SECONDS[run.cell.size] / 2
+            return _STARTUP_SECONDS[backend] + run.steps * step
+        case Evaluate(arm=arm, episodes=episodes):
+            return 5.0 + len(episodes) * _EPISODE_SECONDS.get(arm.name, _LEARNED_EPISODE_SECONDS) / workers
+
+
+def plan_seconds(plan: Plan, progress: Progress) -> float:
+    return sum(work_seconds(work, plan.workers) for work in remaining_work(plan, progress))
+
+
+def plan_disk_bytes(plan: Plan) -> int:
+    """Demonstrations, one checkpoint and one export per learning run, and the episodes' actions."""
+    learning = [run for run in plan.runs if run.checkpoint_every is not None]
+    weights = sum(_PARAMETERS[run.cell.size] * 4 * (3 + 1) for run in learning)
+    demonstrations = len(plan.data.tasks) * plan.data.episodes if plan.needs_demonstrations else 0
+    episodes = len(plan.arms) * len(plan.episodes)
+    return weights + demonstrations * _DEMONSTRATION_BYTES + episodes * _EVALUATED_BYTES + len(plan.runs) * 100_000
+
+
+@dataclass
+class Pace:
+    """Scales the rules of thumb by this machine's own pace, as finished work reveals it."""
+
+    workers: int
+    _expected: float = field(default=0.0, init=False)
+    _taken: float = field(default=0.0, init=False)
+
+    def record(self, work: Work, seconds: float) -> None:
+        self._expected += work_seconds(work, self.workers)
+        self._taken += seconds
+
+    def seconds_left(self, remaining: list[Work], share_of_first: float = 0.0) -> float:
+        """For the work that is left, of whose first piece a share is done already."""
+        expected = [work_seconds(work, self.workers) for work in remaining]
+        left = sum(expected) - (expected[0] * share_of_first if expected else 0.0)
+        return left * (self._taken / self._expected if self._expected else 1.0)

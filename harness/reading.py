@@ -1,0 +1,62 @@
+"""What the disk says of a result: how far it has come, and all that it holds."""
+
+from __future__ import annotations
+
+from harness.compare.results import Results
+from harness.errors import DamagedRecord
+from harness.libero.records import ArmRecord, EpisodeRecord
+from harness.plan import AttemptState, EpisodeKey, Plan, PlannedRun, Progress
+from harness.store import ResultFolder, read_lines, read_record
+from harness.train.launch import latest_checkpoint, read_steps
+from harness.train.records import Outcome, RunRecord
+
+
+def read_plan(result: ResultFolder) -> Plan:
+    return read_record(result.plan_file, Plan)
+
+
+def read_progress(result: ResultFolder, plan: Plan, demonstrations_ready: bool) -> Progress:
+    """Raises DamagedRecord naming the file when something that should be whole is not."""
+    return Progress(
+        demonstrations_ready=demonstrations_ready,
+        attempts={run.key: _attempt_states(result, run) for run in plan.runs},
+        evaluated={arm.name: _evaluated(result, arm.name) for arm in plan.arms},
+    )
+
+
+def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]:
+    states = []
+    for folder in result.attempts(run.key):
+        record_file = folder / "run.json"
+        outcome = str(read_record(record_file, RunRecord).outcome) if record_file.exists() else None
+        checkpoint = latest_checkpoint(folder)
+        number = int(folder.name.removeprefix("attempt-"))
+        states.append(AttemptState(number, outcome, str(checkpoint) if checkpoint else None))
+    return states
+
+
+def _evaluated(result: ResultFolder, arm: str) -> frozenset[EpisodeKey]:
+    return frozenset(record.key for record in read_lines(result.episodes_file(arm), EpisodeRecord))
+
+
+def read_results(result: ResultFolder, plan: Plan) -> Results:
+    """Everything recorded so far: the latest ended attempt of each run, every episode once."""
+    runs: list[RunRecord] = []
+    steps = {}
+    for run in plan.runs:
+        ended = [folder for folder in result.attempts(run.key) if (folder / "run.json").exists()]
+        if ended:
+            record = read_record(ended[-1] / "run.json", RunRecord)
+            if record.run != run:
+                raise DamagedRecord(f"{ended[-1] / 'run.json'}: belongs to another plan than {result.plan_file}")
+            runs.append(record)
+            if record.outcome is Outcome.OK:
+                steps[run.key] = read_steps(ended[-1])
+    arms, episodes = [], []
+    for arm in plan.arms:
+        if (result.arm(arm.name) / "protocol.json").exists():
+            arms.append(read_record(result.arm(arm.name) / "protocol.json", ArmRecord))
+        latest = {record.key: record for record in read_lines(result.episodes_file(arm.name), EpisodeRecord)}
+        episodes += list(latest.values())
+    command = result.command_file.read_text().strip() if result.command_file.exists() else ""
+    return Results(result_id=result.path.name, command=command, runs=runs, steps=steps, arms=arms, episodes=episodes)

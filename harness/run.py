@@ -1,0 +1,153 @@
+"""The main job: do what is left of a plan, compare, report. Everything resumes by being asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.compare.baseline import Baseline, accept_into
+from harness.compare.comparison import Comparison, compare
+from harness.compare.published import load_published
+from harness.demonstrations import demonstrations_folder, make_planned
+from harness.display import Display
+from harness.evaluate import evaluate_arm
+from harness.libero.demos import demonstrations_ready
+from harness.machine import Fingerprint
+from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, next_work, remaining_work
+from harness.reading import read_plan, read_progress, read_results
+from harness.report.markdown import render
+from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
+from harness.train.launch import launch
+from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
+
+HANG_SECONDS = 120.0
+"""A run none of whose ranks makes a step for this long has hung. Starting DeepSpeed takes about 20."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where things are read and written, and on what machine."""
+
+    store: Store
+    baselines: BaselineFolder
+    machine: Fingerprint
+    command: str
+
+
+def run_plan(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
+    """Does all that is left of a plan in its unfinished result, or in a new one.
+
+    Raises:
+        KeyboardInterrupt: what was under way is stopped and recorded; the same call goes on from there.
+        HarnessError: a damaged record, a full disk, a machine without what the plan needs.
+    """
+    result = unfinished_result(plan, place.store) or _new_result(plan, suite_text, place)
+    display.say(f"result: {result.path}")
+    with result.locked():
+        _do_remaining_work(plan, result, place, display)
+        return result, conclude(result, place)
+
+
+def unfinished_result(plan: Plan, store: Store) -> ResultFolder | None:
+    """The newest result of this very plan, if it has work left."""
+    for result in reversed(store.results(plan.suite)):
+        if read_plan(result) == plan:
+            left = next_work(plan, progress_of(plan, result, store))
+            return result if left is not None or not result.comparison_file.exists() else None
+    return None
+
+
+def _new_result(plan: Plan, suite_text: str, place: Workplace) -> ResultFolder:
+    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{plan.digest()[:6]}"
+    result = place.store.result(plan.suite, name)
+    write_atomically(result.suite_file, suite_text)
+    write_atomically(result.command_file, place.command + "\n")
+    write_record(result.plan_file, plan)  # last: a folder without a plan is not a result
+    return result
+
+
+def progress_of(plan: Plan, result: ResultFolder | None, store: Store) -> Progress:
+    """How far a plan has come; with no result yet, only demonstrations can be there already."""
+    ready = plan.needs_demonstrations and demonstrations_ready(demonstrations_folder(plan, store))
+    return read_progress(result, plan, ready) if result else Progress(demonstrations_ready=ready)
+
+
+def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+    """`tried` holds what has had its turn since the command was started: a failure waits for the next command."""
+    tried: frozenset[str] = frozenset()
+    while remaining := remaining_work(plan, progress_of(plan, result, place.store), tried):
+        work = remaining[0]
+        display.start(remaining)
+        match work:
+            case MakeDemonstrations():
+                make_planned(plan, place.store, display)
+            case Train():
+                _train(work, plan, result, place, display)
+            case Evaluate():
+                evaluate_arm(work, plan, result, place.machine, display)
+        tried |= {work.name}
+
+
+def _train(work: Train, plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+    run = work.run
+    spec = RunSpec(
+        run=run,
+        attempt=work.attempt,
+        seed=run.training_seed,
+        folder=str((result.run(run.key) / f"attempt-{work.attempt}").resolve()),
+        data_folder=_data_folder(plan, place.store),
+        resume_from=work.resume_from,
+    )
+
+    def on_step(row: StepRow) -> None:
+        loss = "–" if row.loss is None else f"{row.loss:.4f}"
+        display.advance(row.step + 1, run.steps, f"step {row.step + 1}, loss {loss}, {row.step_seconds * 1e3:.0f} ms")
+
+    display.finish(_sentence(launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)))
+
+
+def _data_folder(plan: Plan, store: Store) -> str | None:
+    if plan.data.source == "expert":
+        return str(demonstrations_folder(plan, store).resolve())
+    return plan.data.path
+
+
+def _sentence(record: RunRecord) -> str:
+    if record.outcome is not Outcome.OK or record.speed is None:
+        reason = record.failure.reason if record.failure else "no figures"
+        return f"[red]{record.outcome}[/red]: {reason}"
+    speed = record.speed
+    loss = "" if record.final_loss is None else f", final loss {record.final_loss:.4f}"
+    return (
+        f"{speed.median_step_seconds * 1e3:.0f} ms a step, {speed.samples_per_second:.1f} samples/s, "
+        f"{speed.steadiness}{loss}"
+    )
+
+
+def conclude(result: ResultFolder, place: Workplace) -> Comparison:
+    """Compares what is recorded and writes `comparison.json` and `report.md`."""
+    plan = read_plan(result)
+    results = read_results(result, plan)
+    baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
+    comparison = compare(plan, results, baseline, load_published())
+    write_record(result.comparison_file, comparison)
+    write_atomically(result.report_file, render(comparison, plan, results))
+    return comparison
+
+
+def read_baseline(file: Path) -> Baseline | None:
+    return read_record(file, Baseline) if file.exists() else None
+
+
+def accept(
+    result: ResultFolder, baselines: BaselineFolder, reason: str, command: str, cells: list[str] | None
+) -> tuple[Path, Baseline]:
+    """Makes a result the reference for its suite and hardware; cells not named keep their old values."""
+    plan = read_plan(result)
+    results = read_results(result, plan)
+    file = baselines.file(plan.hardware_key, plan.suite)
+    with baselines.locked(plan.hardware_key):
+        baseline = accept_into(read_baseline(file), plan, results, reason=reason, command=command, cells=cells)
+        write_record(file, baseline)
+    return file, baseline

@@ -1,0 +1,160 @@
+"""Reading a suite's TOML, with `--set` applied, and saying in one sentence what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from harness.backends.options import BACKENDS
+from harness.errors import BadInput
+from harness.suite import CellSettings, Suite
+
+_MESSAGES = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a string",
+    "list_type": "a list",
+    "too_short": "at least one entry",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+
+
+def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
+    """Reads and checks a suite file.
+
+    Args:
+        path: the TOML file.
+        overrides: `key.path=value` strings, the value in TOML (`throughput.steps=10`, `seed=3`).
+
+    Raises:
+        BadInput: the file is missing, not TOML, or a key or value in it is wrong.
+    """
+    try:
+        plain = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        known = [str(file) for file in sorted(path.parent.glob("*.toml"))] if path.parent.is_dir() else []
+        raise BadInput("SUITE", None, str(path), "a suite file", known) from None
+    except IsADirectoryError:
+        raise BadInput("SUITE", None, str(path), "a suite file, not a folder") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(path, None, None, f"TOML, but: {error}") from None
+    return suite_from(path, plain, overrides or [])
+
+
+def suite_from(source: Path | str, plain: dict[str, Any], overrides: list[str]) -> Suite:
+    """Checks the tables of a suite, wherever they came from. Raises BadInput."""
+    for override in overrides:
+        _apply(plain, override)
+    try:
+        suite = Suite.model_validate(plain)
+    except ValidationError as error:
+        raise explain(source, error) from None
+    _check_references(source, suite)
+    return suite
+
+
+def _apply(plain: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    if not sign or not key.strip():
+        raise BadInput("--set", None, override, "key=value, such as throughput.steps=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is meant as a string
+    *tables, last = key.strip().split(".")
+    table = plain
+    for name in tables:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise BadInput("--set", key.strip(), value, f"a key below a table, but {name} holds a value")
+    table[last] = value
+
+
+def _check_references(path: Path | str, suite: Suite) -> None:
+    """Names in one part of the suite that must exist in another."""
+    if suite.throughput is not None and suite.throughput.reference not in suite.backends:
+        raise BadInput(path, "throughput.reference", suite.throughput.reference, "a key of [backends]", suite.backends)
+    for name in suite.learning.backends if suite.learning else []:
+        if name not in suite.backends:
+            raise BadInput(path, "learning.backends", name, "a key of [backends]", suite.backends)
+    for table, names in (("models", suite.models), ("backends", suite.backends)):
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+                raise BadInput(path, table, name, "a name of letters, digits and _")
+    if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
+        raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
+    if suite.data.source == "libero_hdf5" and suite.data.path is None:
+        raise BadInput(path, "data.path", None, "a folder of *_demo.hdf5 files, since data.source is libero_hdf5")
+
+
+def explain(source: Path | str, error: ValidationError) -> BadInput:
+    """The first finding of pydantic as a BadInput with its dotted key and the nearest valid name."""
+    fault = error.errors()[0]
+    loc = fault["loc"]
+    key = ".".join(_visible(loc)) or None
+    kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
+    if kind == "extra_forbidden":
+        table = ".".join(_visible(loc[:-1])) or "the top level"
+        return BadInput(
+            source, ".".join(_visible(loc[:-1])) or None, str(loc[-1]), f"a key of {table}", _keys_at(loc[:-1])
+        )
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        tag = value.get("backend") if isinstance(value, dict) else value
+        return BadInput(source, f"{key}.backend", tag, "a backend", BACKENDS)
+    choices: list[str] = []
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context.get("expected", ""))
+        expected = "one of" if choices else str(context.get("expected"))
+    elif kind == "missing":
+        value, expected = None, "a value here; the key is missing"
+    elif kind == "value_error":
+        expected = str(context.get("error", fault["msg"]))
+    else:
+        expected = _MESSAGES.get(kind, fault["msg"].removeprefix("Input should be "))
+    return BadInput(source, key, value, expected, choices)
+
+
+_HIDDEN = {"options", "settings", *BACKENDS}
+"""Steps of pydantic's path that are not in the file (`BackendEntry` splits a flat table)."""
+
+
+def _visible(loc: tuple[int | str, ...]) -> list[str]:
+    if len(loc) > 2 and loc[0] == "backends":
+        return [str(part) for part in (*loc[:2], *(p for p in loc[2:] if p not in _HIDDEN))]
+    return [str(part) for part in loc]
+
+
+def _keys_at(loc: tuple[int | str, ...]) -> list[str]:
+    """Valid keys of the table at a path, found by walking the types of `Suite`."""
+    if len(loc) > 2 and loc[0] == "backends":
+        options = next((BACKENDS[str(part)] for part in loc[2:] if part in BACKENDS), None)
+        return [*(options.model_fields if options else ()), *CellSettings.model_fields]
+    model: type[BaseModel] = Suite
+    for part in loc:
+        field = model.model_fields.get(str(part)) or next(
+            (f for f in model.model_fields.values() if f.alias == part), None
+        )
+        if field is None:
+            continue  # a list index, or a key of the author's own choosing
+        model = _model_in(field.annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and not isinstance(annotation, UnionType) and not get_args(annotation):
+        return annotation if issubclass(annotation, BaseModel) else None
+    found = (_model_in(inner) for inner in get_args(annotation))
+    return next((model for model in found if model is not None), None)
