@@ -56,7 +56,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a suite would do here: cells, order, time and disk needed. Runs nothing."""
-    from harness.commands import suites as commands  # noqa: PLC0415
+    from harness.commands import suites as commands
 
     commands.show_plan(commands.Request(suite, models, backends, sets or []), results, json)
 
@@ -73,7 +73,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train, evaluate, compare and report a suite. Run it again after any interruption: it goes on where it was."""
-    from harness.commands import suites as commands  # noqa: PLC0415
+    from harness.commands import suites as commands
 
     request = commands.Request(suite, models, backends, sets or [])
     raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet)))
@@ -95,7 +95,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Time one model under one backend, on synthetic data unless --set data.… says otherwise."""
-    from harness.commands import suites as commands  # noqa: PLC0415
+    from harness.commands import suites as commands
 
     tables = commands.single_run_suite(
         model=model,
@@ -122,7 +122,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Run a policy in LIBERO and report its success rate with its interval. Goes on where it was."""
-    from harness.commands import jobs as commands  # noqa: PLC0415
+    from harness.commands import jobs as commands
 
     request = commands.EvaluationRequest(policy, task_suite, tasks, episodes, protocol, seed, workers)
     raise SystemExit(commands.evaluate(request, Output(results, BASELINES, json, quiet)))
@@ -142,7 +142,7 @@ def demos(
     quiet: Quiet = False,
 ) -> None:
     """Make demonstrations with the scripted expert, as HDF5 in LIBERO's own layout. Resumes; never makes one twice."""
-    from harness.commands import jobs as commands  # noqa: PLC0415
+    from harness.commands import jobs as commands
 
     request = commands.DemosRequest(task_suite, tasks, episodes, action_noise, frame_stride, seed, workers)
     commands.demos(request, Output(results, BASELINES, json, quiet))
@@ -156,7 +156,7 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare a stored result again, with the baseline there is now. Ends with the verdict's exit code."""
-    from harness.commands import results as commands  # noqa: PLC0415
+    from harness.commands import results as commands
 
     raise SystemExit(commands.compare_again(result, Output(results, baselines, json, quiet=False)))
 
@@ -169,7 +169,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Print a stored result's report as Markdown (or its comparison as JSON)."""
-    from harness.commands import results as commands  # noqa: PLC0415
+    from harness.commands import results as commands
 
     commands.report(result, Output(results, baselines, json, quiet=False))
 
@@ -184,7 +184,7 @@ def baseline_accept(
     json: Json = False,
 ) -> None:
     """Make a result the reference for its suite on this hardware. The file is meant to be committed and reviewed."""
-    from harness.commands import results as commands  # noqa: PLC0415
+    from harness.commands import results as commands
 
     commands.accept_baseline(result, reason, cells, Output(results, baselines, json, quiet=False))
 
@@ -196,7 +196,7 @@ def baseline_show(
     json: Json = False,
 ) -> None:
     """Show the accepted baselines."""
-    from harness.commands import results as commands  # noqa: PLC0415
+    from harness.commands import results as commands
 
     commands.show_baselines(suite, baselines, json)
 
@@ -204,7 +204,7 @@ def baseline_show(
 @app.command()
 def doctor(results: Results = RESULTS, json: Json = False) -> None:
     """Say what this machine has, what it lacks, and how to mend it. Exit code 2 when something needed is missing."""
-    from harness.commands import machine as commands  # noqa: PLC0415
+    from harness.commands import machine as commands
 
     raise SystemExit(commands.doctor(results, json))
 
@@ -216,7 +216,7 @@ def clean(
     json: Json = False,
 ) -> None:
     """Free the checkpoints of finished runs and the leftovers of failed attempts. Records and exports stay."""
-    from harness.commands import results as commands  # noqa: PLC0415
+    from harness.commands import results as commands
 
     commands.clean(results, demonstrations, json)
 

@@ -64,7 +64,7 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _simulation() -> list[Finding]:
-    from harness.libero.probe import probe_simulation  # noqa: PLC0415
+    from harness.libero.probe import probe_simulation
 
     return [Finding(name=probe.name, found=probe.detail, ok=probe.ok, mend=probe.mend) for probe in probe_simulation()]
 

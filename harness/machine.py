@@ -44,7 +44,7 @@ class Fingerprint(Value):
 
 def fingerprint() -> Fingerprint:
     """Reads this machine. Takes milliseconds, or what `nvidia-smi` takes where there is one."""
-    import psutil  # noqa: PLC0415
+    import psutil
 
     cpu, gpus = _cpu_name(), _gpu_names()
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1

@@ -247,7 +247,7 @@ def planned_episodes(evaluation: Evaluation, seed: int) -> list[EpisodeKey]:
 
 def _refuse_blind_gate(name: str, throughput: Throughput, gate: Gate) -> None:
     """A gate whose test could not find the effect that matters would be green for ever."""
-    from harness.statistics.power import repeats_needed, smallest_detectable_log_ratio  # noqa: PLC0415
+    from harness.statistics.power import repeats_needed, smallest_detectable_log_ratio
 
     effect = gate.smallest_effect.step_seconds
     found = smallest_detectable_log_ratio(throughput.repeats, gate.run_noise, gate.false_alarm_rate)

@@ -35,7 +35,7 @@ class Workplace:
     command: str
 
 
-def run_plan(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
+def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
     """Does all that is left of a plan in its unfinished result, or in a new one.
 
     Raises:

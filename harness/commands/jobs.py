@@ -92,7 +92,7 @@ def _tasks(text: str) -> list[int]:
 
 
 def demos(request: DemosRequest, output: Output) -> None:
-    from harness.demonstrations import demonstrations_spec, make_shown  # noqa: PLC0415
+    from harness.demonstrations import demonstrations_spec, make_shown
 
     tables = {
         "source": "expert",

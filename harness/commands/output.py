@@ -23,19 +23,19 @@ class Output:
 
     @property
     def store(self) -> Store:
-        from harness.store import Store  # noqa: PLC0415
+        from harness.store import Store
 
         return Store(self.results)
 
     @property
     def baseline_folder(self) -> BaselineFolder:
-        from harness.store import BaselineFolder  # noqa: PLC0415
+        from harness.store import BaselineFolder
 
         return BaselineFolder(self.baselines)
 
     @property
     def console(self) -> Console:
         """Progress goes to stderr when stdout belongs to a program."""
-        from rich.console import Console  # noqa: PLC0415
+        from rich.console import Console
 
         return Console(stderr=self.json)

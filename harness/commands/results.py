@@ -17,9 +17,9 @@ MIB = 2**20
 
 
 def compare_again(name: str, output: Output) -> ExitCode:
-    from harness.reading import read_plan  # noqa: PLC0415
-    from harness.report.terminal import show  # noqa: PLC0415
-    from harness.run import Workplace, conclude  # noqa: PLC0415
+    from harness.reading import read_plan
+    from harness.report.terminal import show
+    from harness.run import Workplace, conclude
 
     result = output.store.find(name)
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
@@ -32,8 +32,8 @@ def compare_again(name: str, output: Output) -> ExitCode:
 
 
 def report(name: str, output: Output) -> None:
-    from harness.reading import read_plan  # noqa: PLC0415
-    from harness.run import Workplace, conclude  # noqa: PLC0415
+    from harness.reading import read_plan
+    from harness.run import Workplace, conclude
 
     result = output.store.find(name)
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
@@ -42,7 +42,7 @@ def report(name: str, output: Output) -> None:
 
 
 def accept_baseline(name: str, reason: str, cells: str | None, output: Output) -> None:
-    from harness.run import accept  # noqa: PLC0415
+    from harness.run import accept
 
     result = output.store.find(name)
     chosen = [cell.strip() for cell in cells.split(",")] if cells else None
@@ -54,8 +54,8 @@ def accept_baseline(name: str, reason: str, cells: str | None, output: Output) -
 
 
 def show_baselines(suite: str | None, baselines: Path, as_json: bool) -> None:
-    from harness.compare.baseline import Baseline  # noqa: PLC0415
-    from harness.report.baselines import baseline_table  # noqa: PLC0415
+    from harness.compare.baseline import Baseline
+    from harness.report.baselines import baseline_table
 
     folder = BaselineFolder(baselines)
     files = [file for file in folder.files() if suite in (None, file.stem)]

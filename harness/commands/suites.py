@@ -70,7 +70,7 @@ def _plan(name: str, suite: Suite) -> Plan:
 
 
 def show_plan(request: Request, results: Path, as_json: bool) -> None:
-    from harness.run import progress_of, unfinished_result  # noqa: PLC0415
+    from harness.run import progress_of, unfinished_result
 
     plan = _plan(request.suite.stem, request.load())
     store = Store(results)
@@ -123,9 +123,8 @@ def single_run_suite(
 
 
 def run_plan(plan: Plan, suite_text: str, output: Output) -> ExitCode:
-    from harness.report.terminal import show  # noqa: PLC0415
-    from harness.run import Workplace  # noqa: PLC0415
-    from harness.run import run_plan as carry_out
+    from harness.report.terminal import show
+    from harness.run import Workplace, carry_out
 
     console = output.console
     command = shlex.join(["harness", *sys.argv[1:]])
