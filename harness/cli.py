@@ -186,7 +186,7 @@ def baseline_accept(
     """Make a result the reference for its suite on this hardware. The file is meant to be committed and reviewed."""
     from harness.commands import results as commands
 
-    commands.accept_baseline(result, reason, cells, Output(results, baselines, json, quiet=False))
+    commands.accept(result, reason, cells, Output(results, baselines, json, quiet=False))
 
 
 @baseline_app.command("show")

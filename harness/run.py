@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.compare.baseline import Baseline, accept_into
+from harness.compare.baseline import Acceptance, Baseline, accept
 from harness.compare.comparison import Comparison, compare
 from harness.compare.published import load_published
 from harness.demonstrations import demonstrations_folder, make_planned
@@ -140,14 +141,21 @@ def read_baseline(file: Path) -> Baseline | None:
     return read_record(file, Baseline) if file.exists() else None
 
 
-def accept(
-    result: ResultFolder, baselines: BaselineFolder, reason: str, command: str, cells: list[str] | None
+def accept_baseline(
+    result: ResultFolder, baselines: BaselineFolder, reason: str, cells: list[str] | None
 ) -> tuple[Path, Baseline]:
     """Makes a result the reference for its suite and hardware; cells not named keep their old values."""
     plan = read_plan(result)
     results = read_results(result, plan)
+    acceptance = Acceptance(
+        result=results.result_id,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        by=getpass.getuser(),
+        reason=reason,
+        command=results.command,
+    )
     file = baselines.file(plan.hardware_key, plan.suite)
     with baselines.locked(plan.hardware_key):
-        baseline = accept_into(read_baseline(file), plan, results, reason=reason, command=command, cells=cells)
+        baseline = accept(plan, results, read_baseline(file), acceptance, only=cells)
         write_record(file, baseline)
     return file, baseline

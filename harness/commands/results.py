@@ -41,12 +41,12 @@ def report(name: str, output: Output) -> None:
     print(comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
 
 
-def accept_baseline(name: str, reason: str, cells: str | None, output: Output) -> None:
-    from harness.run import accept
+def accept(name: str, reason: str, cells: str | None, output: Output) -> None:
+    from harness.run import accept_baseline
 
     result = output.store.find(name)
     chosen = [cell.strip() for cell in cells.split(",")] if cells else None
-    file, baseline = accept(result, output.baseline_folder, reason, chosen)
+    file, baseline = accept_baseline(result, output.baseline_folder, reason, chosen)
     if output.json:
         print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
     else:
