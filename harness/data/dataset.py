@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.data.batch import Batch, Observation
-from harness.data.libero_hdf5 import LiberoHdf5, demonstration_files
+from harness.data.libero_hdf5 import LiberoHdf5, task_files
 from harness.data.shape import InputShape
 from harness.data.source import Episode, EpisodeSource
 from harness.data.statistics import ACTION_FLOOR, STATE_FLOOR, Statistics, moments
@@ -67,15 +67,8 @@ def open_dataset(data: Data, folder: Path | None, shape: InputShape) -> Dataset:
     elif folder is None:
         raise BadInput("data", "source", data.source, "a folder of demonstrations beside it")
     else:
-        source = LiberoHdf5(_task_files(data, folder), data.episodes)
+        source = LiberoHdf5(task_files(folder, data.task_suite, data.tasks), data.episodes)
     return dataset_of(list(source.episodes()), shape)
-
-
-def _task_files(data: Data, folder: Path) -> tuple[Path, ...]:
-    files = demonstration_files(folder)
-    if len(files) != len(data.tasks):
-        raise BadInput(folder, "*.hdf5", len(files), f"one file per task, {len(data.tasks)} in all")
-    return files
 
 
 def dataset_of(episodes: list[Episode], shape: InputShape) -> Dataset:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from harness.data.source import Episode
 from harness.errors import BadInput, DamagedRecord
+from harness.libero.tasks import task_names
 
 CAMERAS = {"agentview": "agentview_rgb", "robot0_eye_in_hand": "eye_in_hand_rgb"}
 """The simulator's camera name → LIBERO's dataset name."""
@@ -35,11 +36,14 @@ class LiberoHdf5:
             yield from _episodes(path, self.episodes_per_task)
 
 
-def demonstration_files(folder: Path) -> tuple[Path, ...]:
-    """The folder's HDF5 files by name. Raises BadInput when there are none."""
-    files = tuple(sorted(folder.glob("*.hdf5")))
-    if not files:
-        raise BadInput(folder, None, None, "a folder of <task name>_demo.hdf5 files")
+def task_files(folder: Path, task_suite: str, tasks: list[int]) -> tuple[Path, ...]:
+    """The tasks' `<task name>_demo.hdf5`, LIBERO's own naming. Raises BadInput for one that is not there."""
+    names = task_names(task_suite)
+    files = tuple(folder / f"{names[number]}_demo.hdf5" for number in tasks)
+    for number, file in zip(tasks, files, strict=True):
+        if not file.is_file():
+            found = [path.name for path in folder.glob("*.hdf5")]
+            raise BadInput(folder, f"{task_suite} task {number}", file.name, "a file of demonstrations", found)
     return files
 
 
