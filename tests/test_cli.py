@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FSDP2 = str(ROOT / "suites" / "fsdp2.toml")
+COMMANDS = ["plan", "run", "train", "evaluate", "compare", "report", "baseline accept", "baseline show", "demos"]
+HEAVY = {"torch", "deepspeed", "transformers", "mujoco", "pandas", "matplotlib", "scipy", "numpy", "pydantic"}
+
+
+def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "doctor", "clean"])
+def test_every_command_has_help(command: str) -> None:
+    answer = harness(*command.split(), "--help")
+    assert answer.returncode == 0
+    assert "Usage" in answer.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom harness.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print(','.join(sys.modules), file=sys.stderr)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert HEAVY.isdisjoint(answer.stderr.strip().split(","))
+
+
+def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom harness.cli import app\n"
+        f"try: app(['plan', {FSDP2!r}, '--results', {str(tmp_path)!r}, '--json'])\nexcept SystemExit: pass\n"
+        "print(','.join(sys.modules), file=sys.stderr)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {"torch", "deepspeed", "transformers", "mujoco"}.isdisjoint(answer.stderr.strip().split(","))
+    shown = json.loads(answer.stdout)
+    assert [run["cell"]["label"] for run in shown["plan"]["runs"]][:4] == [
+        "pi0-zero3",
+        "pi0-zero2",
+        "pi0-fsdp2",
+        "pi0-ddp",
+    ]
+    assert shown["seconds_left"] > 0
+    assert shown["disk_bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "suites/fsdp22.toml"], 'did you mean "suites/fsdp2.toml"'),
+        (["run", FSDP2, "--set", "throughput.stps=1"], 'did you mean "steps"'),
+        (["run", FSDP2, "--backends", "fsdp3"], 'did you mean "fsdp2"'),
+        (["run", FSDP2, "--models", "pi1"], 'did you mean "pi0"'),
+        (["run", FSDP2, "--set", "purpose=gate"], "throughput.repeats = 2: expected at least"),
+        (["run", FSDP2, "--set", "evaluation.protocol=mikro"], 'did you mean "micro"'),
+        (["train", "--train-backend", "fsdpp"], "expected a backend (ddp, deepspeed, fsdp, fsdp2)"),
+        (["train", "--zero-stage", "4", "--train-backend", "deepspeed"], "zero_stage = 4: expected 1, 2 or 3"),
+        (["evaluate", "--policy", "exprt", "--task-suite", "libero_goal"], 'did you mean "expert"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_gaol"], 'did you mean "libero_goal"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--tasks", "11"], "task numbers from 0 to 9"),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--episodes", "51"], "1 to 50"),
+        (["demos", "--task-suite", "libero"], "expected one of (libero_10"),
+        (["compare", "nothing"], "RESULT = 'nothing': expected a result in"),
+        (["baseline", "show", "nothing"], "expected a suite with a baseline"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    where = {"run", "train", "evaluate", "demos", "compare"}
+    places = ["--results", str(tmp_path)] if arguments[0] in where else []
+    answer = harness(*arguments, *places)
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert answer.stderr.startswith("harness: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_line_that_makes_no_sense_ends_with_2() -> None:
+    assert harness("run").returncode == 2
+    assert harness("fly").returncode == 2
+
+
+def test_narrowing_to_a_backend_keeps_the_reference(tmp_path: Path) -> None:
+    answer = harness("plan", FSDP2, "--backends", "ddp", "--json", "--results", str(tmp_path))
+    plan = json.loads(answer.stdout)["plan"]
+    assert {run["cell"]["label"] for run in plan["runs"]} == {"pi0-zero3", "pi0-ddp"}
+
+
+def test_doctor_says_what_there_is(tmp_path: Path) -> None:
+    answer = harness("doctor", "--json", "--results", str(tmp_path))
+    findings = {finding["name"]: finding for finding in json.loads(answer.stdout)}
+    assert answer.returncode == 0
+    assert {"Python", "torch", "deepspeed", "transformers", "GPUs", "compiler", "disk"} <= set(findings)
+    assert all(finding["mend"] for finding in findings.values() if not finding["ok"])
