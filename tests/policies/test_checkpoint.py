@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from harness.data.batch import Observation
-from harness.data.dataset import open_dataset
+from harness.data.dataset import open_dataset, states
 from harness.data.transforms import pixels
 from harness.errors import DamagedRecord
 from harness.models import build, input_shape
@@ -49,8 +49,6 @@ def test_actions_are_those_of_the_saved_model(checkpoint):
     shown = look(images={camera: frames[number] for number, camera in enumerate(SHAPE.cameras)}, state=raw, seed=11)
     assert frames.shape == (2, size, size, 3)
     (chunk,) = CheckpointPolicy(checkpoint).act([shown])
-    from harness.data.dataset import states  # noqa: PLC0415
-
     observation = Observation(
         images=pixels(dataset.images[sample : sample + 1]),
         image_masks=dataset.image_masks[sample : sample + 1],

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.display import Display, spoken
+from harness.estimate import Pace, plan_disk_bytes, plan_seconds, work_seconds
+from harness.plan import Progress, Train, make_plan, remaining_work
+from harness.suite_file import load_suite
+
+FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
+PLAN = make_plan("fsdp2", load_suite(FSDP2), "cpu-test", cuda=False)
+ALL = remaining_work(PLAN, Progress())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (45, "45 s"), (360, "6 min"), (3900, "1 h 05 min"), (-3, "0 s")]
+)
+def test_durations_are_for_people(seconds: float, words: str) -> None:
+    assert spoken(seconds) == words
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_plain_output_says_where_it_is_and_how_long_is_left() -> None:
+    clock, text = Clock(), StringIO()
+    display = Display(Console(file=text, width=100), workers=2, clock=clock)
+    with display:
+        display.start(ALL)
+        clock.now = 5
+        display.advance(1, 50, "episodes")
+        clock.now = 30
+        display.advance(10, 50, "episodes")
+        clock.now = 100
+        display.finish("50 kept, 1 failed and discarded")
+        display.start(ALL[1:])
+    lines = text.getvalue().splitlines()
+    assert lines[0].startswith(f"[1/{len(ALL)}] demonstrations for libero_object, tasks 0, 1 … (about ")
+    assert [line.split()[0] for line in lines[1:2]] == ["10/50"]
+    assert "50 kept" in lines[2]
+    assert lines[3].startswith(f"[2/{len(ALL)}] timing pi0-zero3, repeat 0")
+
+
+def test_quiet_is_quiet() -> None:
+    text = StringIO()
+    with Display(Console(file=text), workers=2, quiet=True) as display:
+        display.start(ALL)
+        display.finish("done")
+    assert text.getvalue() == ""
+
+
+def test_the_pace_of_finished_work_scales_what_is_left() -> None:
+    pace = Pace(workers=2)
+    as_expected = pace.seconds_left(ALL[1:])
+    pace.record(ALL[0], 3 * work_seconds(ALL[0], 2))
+    assert pace.seconds_left(ALL[1:]) == pytest.approx(3 * as_expected)
+    assert pace.seconds_left(ALL[1:2], 0.5) == pytest.approx(0.5 * pace.seconds_left(ALL[1:2]))
+    assert pace.seconds_left([]) == 0
+
+
+def test_an_estimate_falls_as_work_is_done() -> None:
+    assert plan_seconds(PLAN, Progress()) > plan_seconds(PLAN, Progress(demonstrations_ready=True)) > 0
+    assert all(work_seconds(work, 2) > 0 for work in ALL)
+    assert plan_disk_bytes(PLAN) > 0
+    assert sum(isinstance(work, Train) for work in ALL) == len(PLAN.runs)
