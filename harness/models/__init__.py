@@ -20,7 +20,7 @@ def build(model: str, size: str) -> VLA:
     Raises:
         BadInput: there is no such model or size.
     """
-    from harness.models.pi0 import Pi0  # noqa: PLC0415
+    from harness.models.pi0 import Pi0
 
     return Pi0(_config(model, size))
 
@@ -31,7 +31,7 @@ def input_shape(model: str, size: str) -> InputShape:
 
 
 def _config(model: str, size: str) -> Pi0Config:
-    from harness.models.presets import PI0  # noqa: PLC0415
+    from harness.models.presets import PI0
 
     presets = {"pi0": PI0}
     if model not in presets:
