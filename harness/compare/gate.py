@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from harness.compare.baseline import (
     KINDS,
@@ -238,10 +238,15 @@ def _decide(tests: list[_Test], gate: Gate) -> list[Judgement]:
 
 def _age_days(baseline: Baseline, results: Results) -> float:
     """Days from the latest acceptance to the latest run; the harness has no clock here."""
-    started = [datetime.fromisoformat(run.started_at) for run in results.runs]
+    started = [_moment(run.started_at) for run in results.runs]
     if not started:
         return 0.0
-    return (max(started) - datetime.fromisoformat(baseline.accepted[-1].at)).total_seconds() / 86400
+    return (max(started) - _moment(baseline.accepted[-1].at)).total_seconds() / 86400
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _stale(judged: list[Judgement], baseline: Baseline, results: Results) -> list[Judgement]:

@@ -48,25 +48,27 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def groups(labels: list[str], reference: str | None) -> dict[str, list[str]]:
-    """Label of each reference cell → labels of the cells it is the reference of.
+def model_key(label: str) -> str:
+    """A cell's label is `<model key>-<backend key>` (`harness.plan`); model keys hold no dash."""
+    return label.split("-", 1)[0]
 
-    Cell labels end with their backend's key: `<model><separator><backend>`. Cells belong together when they share
-    what stands before it.
+
+def backend_key(label: str) -> str:
+    return label.split("-", 1)[-1]
+
+
+def with_references(labels: Iterable[str], reference: str | None) -> dict[str, list[str]]:
+    """Label of each model's reference cell → labels of the same model's other cells.
+
+    The reference is the cell with that backend key. A model without such a cell is left out, except that without
+    any reference key the model's first cell stands in.
     """
-    if reference is None:
-        return {}
-    references = [label for label in labels if suffix_is(label, reference)]
-    stems = {label: label.removesuffix(reference) for label in references}
-    found: dict[str, list[str]] = {label: [] for label in references}
-    for label in labels:
-        owners = [owner for owner, stem in stems.items() if label.startswith(stem) and label != owner]
-        if owners and label not in stems:
-            found[max(owners, key=lambda owner: len(stems[owner]))].append(label)
+    by_model: dict[str, list[str]] = {}
+    for label in unique(labels):
+        by_model.setdefault(model_key(label), []).append(label)
+    found = {}
+    for cells in by_model.values():
+        first = next((c for c in cells if reference is None or backend_key(c) == reference), None)
+        if first is not None:
+            found[first] = [c for c in cells if c != first]
     return found
-
-
-def suffix_is(label: str, key: str) -> bool:
-    """Whether a label ends with this backend key as a whole word."""
-    stem = label.removesuffix(key)
-    return stem != label and (stem == "" or not stem[-1].isalnum())

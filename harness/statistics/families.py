@@ -11,7 +11,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     `statsmodels.stats.multitest.multipletests(method="holm")`. A NaN counts as 1.0: it can never be significant.
     """
-    from statsmodels.stats.multitest import multipletests  # noqa: PLC0415
+    from statsmodels.stats.multitest import multipletests
 
     if not p_values:
         return []

@@ -61,7 +61,7 @@ def detectable_rate_difference(
     Normal approximation (Fleiss, Levin and Paik 2003, section 4.2) with the variance at `rate`, which is kept
     a Laplace half-episode off 0 and 1. None without episodes; at most 1.
     """
-    from scipy import special  # noqa: PLC0415
+    from scipy import special
 
     if reference_n < 1 or candidate_n < 1:
         return None
@@ -79,7 +79,7 @@ def detectable_paired_difference(
     First-order normal approximation (Connor 1987): only the share of episodes on which the two differ makes noise.
     It is kept at least one half-episode. None without pairs; at most 1.
     """
-    from scipy import special  # noqa: PLC0415
+    from scipy import special
 
     if pairs < 1:
         return None
@@ -94,7 +94,7 @@ def smallest_p_mcnemar(pairs: int) -> float:
 
 def _noncentrality(degrees: int, tail: float, power: float) -> float:
     """Shift, in standard errors, at which a one-sided t test of size `tail` has probability `power`."""
-    from scipy import special  # noqa: PLC0415
+    from scipy import special
 
     return float(special.nctdtrinc(degrees, 1 - power, special.stdtrit(degrees, 1 - tail)))
 

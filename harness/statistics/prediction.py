@@ -40,7 +40,7 @@ def predict(baseline: Sequence[float], candidate: Sequence[float], alpha: float)
     Raises:
         ValueError: either side is empty or holds a figure that is not positive and finite.
     """
-    from scipy import special  # noqa: PLC0415
+    from scipy import special
 
     if not baseline or not candidate or not all(math.isfinite(x) and x > 0 for x in (*baseline, *candidate)):
         raise ValueError("a prediction needs positive, finite figures on both sides")

@@ -27,7 +27,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     Raises:
         ValueError: no episodes, or more successes than episodes.
     """
-    from scipy import stats  # noqa: PLC0415
+    from scipy import stats
 
     _check(successes, n)
     bounds = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
@@ -40,7 +40,7 @@ def newcombe(reference: tuple[int, int], candidate: tuple[int, int], confidence:
     Newcombe's hybrid score interval (Newcombe 1998, method 10),
     `statsmodels.stats.proportion.confint_proportions_2indep(method="newcomb")`. `n` is the smaller count.
     """
-    from statsmodels.stats.proportion import confint_proportions_2indep  # noqa: PLC0415
+    from statsmodels.stats.proportion import confint_proportions_2indep
 
     (old, old_n), (new, new_n) = reference, candidate
     _check(old, old_n)
@@ -58,7 +58,7 @@ def newcombe(reference: tuple[int, int], candidate: tuple[int, int], confidence:
 
 def fisher_p(reference: tuple[int, int], candidate: tuple[int, int], worse: bool) -> float:
     """One-sided p value of Fisher's exact test that the candidate's rate is lower (`worse`) or higher."""
-    from scipy import stats  # noqa: PLC0415
+    from scipy import stats
 
     (old, old_n), (new, new_n) = reference, candidate
     _check(old, old_n)
@@ -72,7 +72,7 @@ def mcnemar_p(pairs: Pairs) -> float:
 
     `statsmodels.stats.contingency_tables.mcnemar(exact=True)`. No differing episode gives 1.0.
     """
-    from statsmodels.stats.contingency_tables import mcnemar  # noqa: PLC0415
+    from statsmodels.stats.contingency_tables import mcnemar
 
     if pairs.only_reference + pairs.only_candidate == 0:
         return 1.0
@@ -86,7 +86,7 @@ def paired_difference(pairs: Pairs, confidence: float = 0.95) -> Interval:
     Wald's interval after half an observation is added to each of the four cells (Agresti and Min 2005,
     Statistics in Medicine 24: 729-740). The estimate stays the plain difference. Raises ValueError without pairs.
     """
-    from scipy import special  # noqa: PLC0415
+    from scipy import special
 
     _check(0, pairs.n)
     lost, won, n = pairs.only_reference + 0.5, pairs.only_candidate + 0.5, pairs.n + 2.0

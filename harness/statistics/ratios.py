@@ -34,7 +34,7 @@ def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confide
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Mean with Student's t interval; no interval below two values. Raises ValueError on none or on NaN."""
-    from scipy import stats  # noqa: PLC0415
+    from scipy import stats
 
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError(f"a mean needs finite values, got {list(values)}")
@@ -53,7 +53,7 @@ def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin
     Two one-sided tests (Schuirmann 1987), `statsmodels.stats.weightstats.ttost_paired`. Fewer than two pairs
     show nothing: 1.0.
     """
-    from statsmodels.stats.weightstats import ttost_paired  # noqa: PLC0415
+    from statsmodels.stats.weightstats import ttost_paired
 
     differences = log_ratios(reference, candidate)
     bound = math.log1p(margin)

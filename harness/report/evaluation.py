@@ -1,0 +1,168 @@
+"""Sections on success in LIBERO: ours, and what others published."""
+
+from __future__ import annotations
+
+from harness.compare.comparison import Comparison
+from harness.compare.published import PublishedComparison, PublishedTable
+from harness.compare.success import SEEDS_FOR_A_BACKEND, ArmSuccess, TaskSuiteRate
+from harness.plan import Plan
+from harness.report.figures import MISSING, pair, percent, points, ratio, signed
+from harness.report.table import Table, bullet, paragraph
+from harness.statistics.interval import Interval
+from harness.suite import TASK_SUITES, TaskSuite
+
+TITLES: dict[TaskSuite, str] = {
+    "libero_spatial": "Libero-Spatial",
+    "libero_object": "Libero-Object",
+    "libero_goal": "Libero-Goal",
+    "libero_10": "Libero-10",
+}
+
+
+def success(comparison: Comparison, plan: Plan) -> str:
+    """Rates of every arm, then learnt policies scene by scene."""
+    if not plan.arms:
+        return "## LIBERO success\n\nNo evaluation was planned."
+    return "\n\n".join(part for part in ("## LIBERO success", _rates(comparison), _pairs(comparison)) if part)
+
+
+def _rates(comparison: Comparison) -> str:
+    table = Table(
+        ["Model", *TITLES.values(), "Average"],
+        reading=f"Percent of valid episodes that succeed; below it successes/valid and the {comparison.confidence:.0%} "
+        "Wilson interval. Errors and tasks the scripted expert has no skill for are in no rate. Average: only "
+        "where all four task suites have a rate.",
+    )
+    for arm in comparison.arms:
+        rates = {rate.task_suite: rate for rate in arm.rates}
+        table.add(arm.arm, *(_rate(rates.get(suite)) for suite in TASK_SUITES), percent(arm.average))
+        table.add("", *(_counts(rates.get(suite)) for suite in TASK_SUITES), "")
+        table.notes += _missing(arm)
+    return table.text()
+
+
+def _rate(rate: TaskSuiteRate | None) -> str:
+    return MISSING if rate is None or rate.rate is None else percent(rate.rate.estimate)
+
+
+def _counts(rate: TaskSuiteRate | None) -> str:
+    if rate is None or rate.rate is None or rate.rate.low is None or rate.rate.high is None:
+        return ""
+    return f"{rate.successes}/{rate.valid}, {100 * rate.rate.low:.0f}–{100 * rate.rate.high:.0f}"
+
+
+def _missing(arm: ArmSuccess) -> list[str]:
+    notes = []
+    for rate in arm.rates:
+        if rate.errors:
+            notes.append(f"{arm.arm}, {rate.task_suite}: {rate.errors} ended in errors.")
+        if rate.uncovered:
+            notes.append(f"{arm.arm}, {rate.task_suite}: {rate.uncovered} not covered by the scripted expert.")
+    if arm.recorded < arm.planned:
+        notes.append(f"{arm.arm}: {arm.planned - arm.recorded} of {arm.planned} planned episodes were not run.")
+    return notes
+
+
+def _pairs(comparison: Comparison) -> str:
+    table = Table(
+        ["Pair", "Suite", "Both", "First only", "Second only", "Neither", "Difference", "p"],
+        reading="Episodes paired by scene; first is the reference (after vs). Difference: second minus first in "
+        f"percentage points, {comparison.confidence:.0%} interval (Agresti–Min; Student over seeds from "
+        f"{SEEDS_FOR_A_BACKEND} training seeds on). p: exact McNemar, not corrected for the number of rows.",
+    )
+    for found in comparison.success_pairs:
+        first = found.task_suite == "all"
+        table.add(
+            pair(found.candidate, found.reference) if first else "",
+            found.task_suite.removeprefix("libero_"),
+            str(found.pairs.both),
+            str(found.pairs.only_reference),
+            str(found.pairs.only_candidate),
+            str(found.pairs.neither),
+            points(found.difference),
+            f"{found.p_value:.2g}",
+        )
+        name = pair(found.candidate, found.reference)
+        if first and found.unpaired:
+            table.notes.append(f"{name}: {found.unpaired} episodes have no partner on the same scene.")
+        if first and found.training_seeds < SEEDS_FOR_A_BACKEND:
+            table.notes.append(
+                f"{name} compares these two checkpoints ({found.training_seeds} training seed each); a word on the "
+                f"backends needs {SEEDS_FOR_A_BACKEND} or more."
+            )
+    return table.text() if table.rows else ""
+
+
+def published(comparison: Comparison) -> str:
+    """Another machine's tables, with the intervals that their counts allow, and their claim beside ours."""
+    parts = []
+    for found in comparison.published:
+        parts += [f"## Published on another machine: {found.table.name}", _claim(found.table, comparison)]
+        parts += [_published_rates(found.table).text(), _published_differences(found, comparison).text()]
+    return "\n\n".join(parts)
+
+
+def _claim(table: PublishedTable, comparison: Comparison) -> str:
+    lines = [f"Source: {table.source}. {table.conditions}."]
+    if table.claim:
+        lines.append(f"Claim: {table.claim.words} ({table.claim.conditions}).")
+        backends = {cell.label: cell.cell.backend.backend for cell in comparison.cells}
+        for s in comparison.speedups:
+            if backends[s.candidate] != table.candidate_backend or backends[s.reference] != table.reference_backend:
+                continue
+            if s.speedup is None:
+                continue
+            claimed = table.claim.least_speedup
+            lines.append(
+                f"Here, {pair(s.candidate, s.reference)}: {ratio(s.speedup)}; more than {claimed:.2f}× is "
+                f"{_against_claim(claimed, s.speedup)} on this machine. That says nothing of theirs."
+            )
+    return "\n".join(bullet(line) for line in lines)
+
+
+def _against_claim(claimed: float, ours: Interval) -> str:
+    if ours.low is not None and ours.low > claimed:
+        return "shown"
+    return "ruled out" if ours.high is not None and ours.high < claimed else "neither shown nor ruled out"
+
+
+def _published_rates(table: PublishedTable) -> Table:
+    found = Table(
+        ["Model", *TITLES.values(), "Average"],
+        reading=f"Published success in percent of {table.episodes_per_task_suite} episodes per task suite; averages "
+        "as printed there.",
+    )
+    for row in table.rows:
+        name = row.model if row.backend == table.reference_backend else f"{row.model}-{row.backend.upper()}"
+        rates = [row.percent.get(suite) for suite in TITLES]
+        found.add(name, *(MISSING if r is None else f"{r:.1f}" for r in rates), f"{row.average_percent:g}")
+    return found
+
+
+def _published_differences(found: PublishedComparison, comparison: Comparison) -> Table:
+    table = Table(
+        ["FSDP2 − DeepSpeed" if found.table.candidate_backend == "fsdp2" else "Model", *TITLES.values()],
+        reading=f"Percentage points with Newcombe's {comparison.confidence:.0%} interval. Bold: more than chance among "
+        "episodes (Fisher's exact test, Holm over the table). One training run per row: seeds are not in it.",
+    )
+    for model in dict.fromkeys(d.model for d in found.differences):
+        cells = {d.task_suite: d for d in found.differences if d.model == model}
+        row = []
+        for suite in TITLES:
+            d = cells.get(suite)
+            text = MISSING if d is None else points(d.difference)
+            row.append(f"**{text}**" if d is not None and d.shown else text)
+        table.add(model, *row)
+    shown = [d for d in found.differences if d.shown]
+    table.notes += [
+        f"{d.model}, {TITLES[d.task_suite]}: {d.reference_successes} → {d.candidate_successes} of {d.n}, "
+        f'{signed(d.difference.estimate)} points: far outside chance, so not "the same level" (adjusted p '
+        f"{d.adjusted_p:.1g})."
+        for d in shown
+    ]
+    return table
+
+
+def controls(comparison: Comparison) -> str:
+    lines = [bullet(f"{j.subject}: {j.reason}.") for j in comparison.judgements if j.question == "control"]
+    return paragraph("Controls:") + "\n\n" + "\n".join(lines) if lines else ""

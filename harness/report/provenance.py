@@ -1,0 +1,123 @@
+"""Sections on what stands behind the figures: baseline, failures, command, configuration, machine."""
+
+from __future__ import annotations
+
+from harness.compare.comparison import Comparison
+from harness.compare.gate import differing_fields
+from harness.compare.results import Results, unique
+from harness.compare.verdict import Judgement, Verdict
+from harness.machine import Fingerprint
+from harness.plan import Plan, RunKind
+from harness.report.figures import MISSING, alarm_rate, detectable, effect, mib
+from harness.report.table import Table, bullet, paragraph
+from harness.report.verdicts import of
+from harness.train.records import Outcome, RunRecord
+
+TRACEBACK_LINES = 8
+UNTESTED = (Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.UNSTEADY)
+
+
+def baseline(comparison: Comparison, plan: Plan) -> str:
+    """Verdicts against the accepted values, or how to accept some."""
+    parts = ["## Against the baseline"]
+    judged = of(comparison, "baseline")
+    accepted = comparison.baseline
+    if accepted is None:
+        families = ", ".join(judgement.metric for judgement in judged) or "anything"
+        parts.append(
+            paragraph(
+                f"`NO_BASELINE` for {families}: nothing is accepted yet for {plan.suite} on {plan.hardware_key}. To "
+                "make this result the reference:"
+            )
+        )
+        parts.append(f'```\nharness baseline accept {comparison.result} --reason "why"\n```')
+        return "\n\n".join(parts)
+    by = paragraph(f"Accepted {accepted.at} by {accepted.by} from {accepted.result}: {accepted.reason}")
+    return "\n\n".join([*parts, by, _baseline_table(judged).text()])
+
+
+def _baseline_table(judged: list[Judgement]) -> Table:
+    table = Table(
+        ["Subject", "Metric", "Verdict", "Change", "Detectable", "Alarms", "n"],
+        reading="Change: new over accepted values (or rates, in points), with its prediction interval. Detectable: the "
+        "smallest change seen with 90 % probability; PASS needs it below the change that matters. Alarms: probability "
+        "of one or more false verdicts in this whole table. n: processes or episodes.",
+    )
+    for judgement in judged:
+        changed = judgement.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
+        table.add(
+            judgement.subject,
+            judgement.metric.removeprefix("success_rate "),
+            judgement.verdict,
+            f"**{effect(judgement)}**" if changed else effect(judgement),
+            detectable(judgement),
+            alarm_rate(judgement),
+            str(judgement.n) if judgement.n else MISSING,
+        )
+        if judgement.verdict in UNTESTED:
+            table.notes.append(f"{judgement.subject}, {judgement.metric}: {judgement.reason}.")
+    return table
+
+
+def failures(results: Results) -> str:
+    """Every run that did not end well, in its own words."""
+    bad = [run for run in results.runs if run.outcome is not Outcome.OK]
+    return "\n\n".join(["## Failures", *(_failure(run) for run in bad)]) if bad else ""
+
+
+def _failure(run: RunRecord) -> str:
+    failure = run.failure
+    where = "" if failure is None or failure.rank is None else f", rank {failure.rank}"
+    code = "" if failure is None or failure.exit_code is None else f", exit code {failure.exit_code}"
+    why = failure.reason if failure else "no reason was recorded"
+    head = bullet(f"{run.run.key}, attempt {run.attempt}: {run.outcome}{where}{code}: {why}")
+    if failure is None or not failure.traceback:
+        return head
+    last = failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
+    return "\n".join([head, "", "  ```", *(f"  {line}" for line in last), "  ```"])
+
+
+def command(plan: Plan, results: Results) -> str:
+    """How to get this again."""
+    runs = len(plan.runs)
+    facts = f"Result {results.result_id}; suite {plan.suite}; seed {plan.seed}; {runs} runs, {len(plan.arms)} arms."
+    return f"## Command\n\n```\n{results.command or MISSING}\n```\n\n{paragraph(facts)}"
+
+
+def configuration(plan: Plan) -> str:
+    """What all cells share, and what each has of its own."""
+    parts = ["## Configuration"]
+    for kind in RunKind:
+        runs = [run for run in plan.runs if run.kind is kind]
+        if not runs:
+            continue
+        first = runs[0].cell.model_dump(mode="json", exclude={"label", "backend"})
+        lines = [f"{kind} runs, {runs[0].steps} steps ({runs[0].warmup_steps} of warm-up): {_flat(first)}."]
+        for label in unique(run.cell.label for run in runs):
+            cell = next(run.cell for run in runs if run.cell.label == label)
+            own = differing_fields(first, cell.model_dump(mode="json", exclude={"label", "backend"}))
+            changed = f"; and {', '.join(own)}" if own else ""
+            lines.append(f"{label}: {_flat(cell.backend.model_dump(mode='json'))}{changed}.")
+        parts.append("\n".join(bullet(line) for line in lines))
+    if plan.evaluation:
+        parts.append(bullet(f"evaluation: {_flat(plan.evaluation.model_dump(mode='json', exclude={'scopes'}))}."))
+    return "\n\n".join(parts)
+
+
+def _flat(values: dict[str, object]) -> str:
+    shown = []
+    for name, value in values.items():
+        inner = f"({_flat(value)})" if isinstance(value, dict) else value
+        shown.append(f"{name} {inner if inner is not None else 'default'}")
+    return ", ".join(shown)
+
+
+def machine(found: Fingerprint) -> str:
+    gpus = ", ".join(found.gpus) or "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+    lines = [
+        f"{found.hardware_key}: {found.cpu}, {found.cores} cores, {mib(found.memory_bytes)} MiB, {gpus}.",
+        f"Linux {found.kernel}, Python {found.python}.",
+        f"{versions}.",
+    ]
+    return "## Machine\n\n" + "\n".join(bullet(line) for line in lines)

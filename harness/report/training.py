@@ -1,0 +1,150 @@
+"""Sections on training: speed, memory, fairness and parity, checkpoints."""
+
+from __future__ import annotations
+
+from harness.compare.comparison import Comparison
+from harness.compare.results import backend_key, model_key, unique
+from harness.compare.summary import CellSummary
+from harness.compare.throughput import Speedup
+from harness.plan import Plan
+from harness.report.figures import MISSING, mib, milliseconds, number, pair, percent, plural, speedup_cell
+from harness.report.table import Table, bullet
+from harness.report.verdicts import peak_bytes
+
+
+def speed(comparison: Comparison, plan: Plan) -> str:
+    """Step time and throughput, one table per model, every cell against each DeepSpeed cell."""
+    parts = ["## Speed"]
+    for model in unique(model_key(cell.label) for cell in comparison.cells):
+        cells = [cell for cell in comparison.cells if model_key(cell.label) == model and cell.planned_runs]
+        if cells:
+            parts += [f"### {model}", _speed_table(cells, comparison, plan).text()]
+    if len(parts) == 1:
+        parts.append("No timing runs were planned.")
+    return "\n\n".join(parts)
+
+
+def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -> Table:
+    labels = [cell.label for cell in cells]
+    every = {(s.reference, s.candidate): s for s in comparison.other_speedups + comparison.speedups}
+    references = unique(r for r, c in reversed(every) if c in labels)
+    table = Table(
+        ["Backend", "Step ms", "Samples/s", "Tokens/s", *(f"vs {backend_key(r)}" for r in references), "Runs"],
+        reading=f"Step: geometric mean over fresh process groups of the median step of the slowest rank. vs: how many "
+        f"times faster than that cell, with its {comparison.confidence:.0%} interval over ABBA pairs; [–] is one pair "
+        "or no steady one. Bold: shown different. Runs: used of planned; ~ marks figures of runs that never settled.",
+    )
+    for cell in cells:
+        against = [_against(every.get((r, cell.label)), cell.label == r) for r in references]
+        mark = "~" if cell.steady is False else ""
+        table.add(
+            backend_key(cell.label),
+            mark + milliseconds(cell.step_seconds),
+            number(cell.samples_per_second),
+            number(cell.tokens_per_second),
+            *against,
+            f"{cell.used_runs}/{cell.planned_runs}",
+        )
+        if cell.step_seconds is None:
+            table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
+    definitions = unique(cell.tokens_definition for cell in cells if cell.tokens_definition)
+    table.notes += [f"Tokens: {definition}." for definition in definitions]
+    table.notes += [_reservation(s) for s in comparison.speedups if s.candidate in labels and s.reservations]
+    table.notes += [f"{u.label} is unsupported: {u.reason}." for u in plan.unsupported]
+    return table
+
+
+def _against(speedup: Speedup | None, itself: bool) -> str:
+    return "1" if itself else speedup_cell(speedup)
+
+
+def _reservation(speedup: Speedup) -> str:
+    return f"{pair(speedup.candidate, speedup.reference)} is not credited: {', '.join(speedup.reservations)}."
+
+
+def _why_missing(label: str, comparison: Comparison) -> str:
+    found = [j.reason for j in comparison.judgements if j.question == "run" and j.subject.startswith(f"{label}/")]
+    return found[0] if found else "no timing run ended well"
+
+
+def memory(comparison: Comparison) -> str:
+    """Peaks, and what each rank holds between steps."""
+    cuda = any(cell.peak_allocated_bytes is not None for cell in comparison.cells)
+    peak = "Peak alloc." if cuda else "Peak RSS"
+    table = Table(
+        ["Cell", peak, "Params", "Grads", "Optimizer", "Share", "Expected"],
+        reading=f"MiB, the largest rank's. {peak}: "
+        + ("CUDA allocator's peak" if cuda else "resident-set peak on CPU, libraries included")
+        + " after warm-up. Params, Grads, Optimizer: bytes held between two steps. Share: parameters held by a rank, "
+        "of all; Expected: 1/ranks for cells that shard.",
+    )
+    shares = {j.subject: j for j in comparison.judgements if j.question == "sharding"}
+    for cell in comparison.cells:
+        judged = shares.get(cell.label)
+        table.add(
+            cell.label,
+            mib(peak_bytes(cell)),
+            mib(max((s.parameter_bytes for s in cell.shards), default=None)),
+            mib(max((s.gradient_bytes for s in cell.shards), default=None)),
+            mib(max((s.optimizer_bytes for s in cell.shards), default=None)),
+            MISSING if judged is None else f"{percent(judged.value)} %",
+            MISSING if judged is None else f"{percent(judged.reference)} %",
+        )
+        if not cell.shards:
+            table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
+    return f"## Memory\n\n{table.text()}"
+
+
+def fairness(comparison: Comparison) -> str:
+    """What differs besides the backend, and whether the losses agree."""
+    table = Table(
+        ["Pair", "Audited", "Differences", "Δ loss, first", "Δ loss, max", "Block Δ", "Loss"],
+        reading="Audited: pairs of runs whose real settings, weights and data were compared. Δ loss: absolute "
+        "difference at the first step, and the largest in the first 20. Block Δ: largest relative difference of the "
+        "mean loss over 50 steps, where rounding has had time to grow. Loss: whether all of it is within tolerance.",
+    )
+    for audit in comparison.audits:
+        records = [p for p in comparison.parity if (p.reference, p.candidate) == (audit.reference, audit.candidate)]
+        first = max((p.first_loss_difference for p in records if p.first_loss_difference is not None), default=None)
+        largest = max((p.max_difference for p in records if p.max_difference is not None), default=None)
+        blocks = max((p.max_block_deviation for p in records if p.max_block_deviation is not None), default=None)
+        table.add(
+            pair(audit.candidate, audit.reference),
+            str(audit.audited_pairs),
+            str(sum(d.blocking for d in audit.differences)) if audit.audited_pairs else MISSING,
+            MISSING if first is None else f"{first:.1e}",
+            MISSING if largest is None else f"{largest:.1e}",
+            MISSING if blocks is None else f"{blocks:.1%}",
+            MISSING if not records else ("agrees" if all(p.holds for p in records) else "**departs**"),
+        )
+        name = pair(audit.candidate, audit.reference)
+        for d in audit.differences:
+            word = "differ" if d.blocking else "named only"
+            table.notes.append(f"{name}, {word}: {d.name} {d.reference} → {d.candidate} ({d.why}).")
+        table.notes += [f"{name}, {p.kind} run: {p.reason}." for p in records if not p.holds]
+        if not audit.audited_pairs:
+            table.notes.append(f"{name}: no pair of runs ended well.")
+    return f"## Fair, and the same loss?\n\n{table.text()}" if comparison.audits else ""
+
+
+def checkpoints(comparison: Comparison) -> str:
+    """Saving and loading."""
+    table = Table(
+        ["Cell", "Save s", "Load s", "Size MiB"],
+        reading="Save: until every rank's part is on disk. Load: a dash where no run was resumed. Size: parameters, "
+        "optimizer and generator states of all ranks.",
+    )
+    saved = [cell for cell in comparison.cells if cell.checkpoint_bytes or cell.checkpoint_save_seconds]
+    for cell in saved:
+        table.add(
+            cell.label,
+            number(cell.checkpoint_save_seconds),
+            number(cell.checkpoint_load_seconds),
+            mib(cell.checkpoint_bytes),
+        )
+    if not saved:
+        return "## Checkpoints\n\n" + bullet("No run saved a checkpoint.")
+    left = len(comparison.cells) - len(saved)
+    if left:
+        table.notes.append(f"{plural(left, 'cell')} without learning runs saved none.")
+    return f"## Checkpoints\n\n{table.text()}"

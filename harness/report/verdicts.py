@@ -1,0 +1,70 @@
+"""The answers in sentences: what won, by how much, how sure, at which memory, and whether success is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from harness.compare.comparison import Comparison
+from harness.compare.summary import CellSummary
+from harness.compare.throughput import Finding, Speedup
+from harness.compare.verdict import Judgement, Verdict
+from harness.errors import ExitCode
+from harness.report.figures import alarm_rate, detectable, effect, mib, pair, plural, ratio
+
+OUTCOMES = {
+    ExitCode.OK: "everything asked is shown",
+    ExitCode.REGRESSED: "something got worse",
+    ExitCode.NOT_SHOWN: "not everything asked is shown",
+    ExitCode.FAILED: "something failed",
+}
+GOOD = (Verdict.PASS, Verdict.IMPROVED)
+
+
+def outcome(comparison: Comparison) -> str:
+    """`Exit code 11: not everything asked is shown.`"""
+    return f"Exit code {int(comparison.exit_code)}: {OUTCOMES[comparison.exit_code]}."
+
+
+def peak_bytes(cell: CellSummary) -> int | None:
+    """Allocated on CUDA, else the resident set; a report never mixes the two."""
+    return cell.peak_allocated_bytes if cell.peak_allocated_bytes is not None else cell.peak_resident_bytes
+
+
+def speed_sentence(speedup: Speedup, comparison: Comparison) -> str:
+    """One speedup with its memory and its reservations."""
+    name = pair(speedup.candidate, speedup.reference)
+    if speedup.speedup is None:
+        return f"{name}: no pair of timing runs ended well."
+    cells = {cell.label: cell for cell in comparison.cells}
+    new, old = peak_bytes(cells[speedup.candidate]), peak_bytes(cells[speedup.reference])
+    memory = f"; peak memory {mib(new)} against {mib(old)} MiB" if new and old else ""
+    held = f" Reserved: {', '.join(speedup.reservations)}." if speedup.reservations else ""
+    used = plural(speedup.speedup.n, "pair")
+    return f"{name}: {ratio(speedup.speedup)} ({used}), {_finding(speedup)}{memory}.{held}"
+
+
+def _finding(speedup: Speedup) -> str:
+    if not speedup.comparable:
+        return "not comparable"
+    if speedup.pairs == 0:
+        return "not tested, since no pair was steady"
+    words = {Finding.EQUAL: "shown equal", Finding.NOT_SHOWN: "neither faster nor slower is shown"}
+    return words.get(speedup.finding, f"shown {speedup.finding}")
+
+
+def judgement_line(judgement: Judgement) -> str:
+    """Verdict, subject, effect, reason, and what the test could see."""
+    tested = judgement.effect is not None
+    figures = f" {effect(judgement)};" if tested else ""
+    sight = f" Smallest detectable {detectable(judgement)}, false alarms {alarm_rate(judgement)}." if tested else ""
+    return f"`{judgement.verdict}` {judgement.subject}, {judgement.metric}:{figures} {judgement.reason}.{sight}"
+
+
+def counts(judgements: list[Judgement]) -> str:
+    """`3 PASS, 1 INCONCLUSIVE`, worst last."""
+    found = Counter(judgement.verdict for judgement in judgements)
+    return ", ".join(f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict])
+
+
+def of(comparison: Comparison, *questions: str) -> list[Judgement]:
+    return [judgement for judgement in comparison.judgements if judgement.question in questions]
