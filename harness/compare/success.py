@@ -185,13 +185,13 @@ def _verdict(pair: PairedSuccess, margin: float) -> tuple[Verdict, str]:
     if difference.low > 0:
         return Verdict.IMPROVED, "more success is shown"
     if noninferior(difference, margin):
-        return Verdict.PASS, f"a loss of {margin:.0%} or more is ruled out"
+        return Verdict.PASS, f"a loss of {100 * margin:g} points or more is ruled out"
     if difference.high < 0:
         if pair.training_seeds >= SEEDS_FOR_A_BACKEND:
             return Verdict.REGRESSED, "less success is shown over the training seeds"
         needed = f"a word on backends needs {SEEDS_FOR_A_BACKEND} training seeds each"
         return Verdict.INCONCLUSIVE, f"the second succeeds less, but {needed}"
-    return Verdict.INCONCLUSIVE, f"a loss of {margin:.0%} is not ruled out; evaluate more episodes"
+    return Verdict.INCONCLUSIVE, f"a loss of {100 * margin:g} points is not ruled out; evaluate more episodes"
 
 
 def judge_arm(arm: ArmSuccess, max_error_share: float) -> list[Judgement]:

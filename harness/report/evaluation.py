@@ -65,16 +65,17 @@ def _missing(arm: ArmSuccess) -> list[str]:
 
 def _pairs(comparison: Comparison) -> str:
     table = Table(
-        ["Pair", "Suite", "Both", "First only", "Second only", "Neither", "Difference", "p"],
-        reading="Episodes paired by scene; first is the reference (after vs). Difference: second minus first in "
-        f"percentage points, {comparison.confidence:.0%} interval (Agresti–Min; Student over seeds from "
-        f"{SEEDS_FOR_A_BACKEND} training seeds on). p: exact McNemar, not corrected for the number of rows.",
+        ["Pair", "Both", "1st only", "2nd only", "Neither", "Difference", "p"],
+        reading="Episodes paired by scene, all task suites first. 1st: the reference, named after vs; 2nd: the "
+        f"other. Difference: 2nd minus 1st in percentage points, {comparison.confidence:.0%} interval (Agresti–Min; "
+        f"Student over seeds from {SEEDS_FOR_A_BACKEND} training seeds on). p: exact McNemar, not corrected for the "
+        "number of rows.",
     )
+    titles: dict[str, str] = {**TITLES}
     for found in comparison.success_pairs:
         first = found.task_suite == "all"
         table.add(
-            pair(found.candidate, found.reference) if first else "",
-            found.task_suite.removeprefix("libero_"),
+            pair(found.candidate, found.reference) if first else f"· {titles[found.task_suite]}",
             str(found.pairs.both),
             str(found.pairs.only_reference),
             str(found.pairs.only_candidate),
@@ -110,7 +111,7 @@ def _claim(table: PublishedTable, comparison: Comparison) -> str:
         for s in comparison.speedups:
             if backends[s.candidate] != table.candidate_backend or backends[s.reference] != table.reference_backend:
                 continue
-            if s.speedup is None:
+            if s.speedup is None or not s.comparable:
                 continue
             claimed = table.claim.least_speedup
             lines.append(
@@ -141,9 +142,10 @@ def _published_rates(table: PublishedTable) -> Table:
 
 def _published_differences(found: PublishedComparison, comparison: Comparison) -> Table:
     table = Table(
-        ["FSDP2 − DeepSpeed" if found.table.candidate_backend == "fsdp2" else "Model", *TITLES.values()],
-        reading=f"Percentage points with Newcombe's {comparison.confidence:.0%} interval. Bold: more than chance among "
-        "episodes (Fisher's exact test, Holm over the table). One training run per row: seeds are not in it.",
+        ["Difference", *TITLES.values()],
+        reading=f"{found.table.candidate_backend} minus {found.table.reference_backend} in percentage points, Newcombe's "
+        f"{comparison.confidence:.0%} interval. Bold: more than chance among episodes (Fisher's exact test, Holm over "
+        "the table). One training run per row: seeds are not in it.",
     )
     for model in dict.fromkeys(d.model for d in found.differences):
         cells = {d.task_suite: d for d in found.differences if d.model == model}
@@ -156,7 +158,7 @@ def _published_differences(found: PublishedComparison, comparison: Comparison) -
     shown = [d for d in found.differences if d.shown]
     table.notes += [
         f"{d.model}, {TITLES[d.task_suite]}: {d.reference_successes} → {d.candidate_successes} of {d.n}, "
-        f'{signed(d.difference.estimate)} points: far outside chance, so not "the same level" (adjusted p '
+        f"{signed(d.difference.estimate)} points: far outside chance among episodes, so not the same level (adjusted p "
         f"{d.adjusted_p:.1g})."
         for d in shown
     ]

@@ -32,13 +32,13 @@ def mib(size: float | None) -> str:
 
 
 def ratio(interval: Interval | None) -> str:
-    """`1.23× [1.10, 1.38]`, or the estimate alone when there is no interval."""
+    """`1.23× [1.10–1.38]`, or the estimate alone when there is no interval."""
     if interval is None:
         return MISSING
     estimate = f"{interval.estimate:.2f}×"
     if interval.low is None or interval.high is None:
         return f"{estimate} [–]"
-    return f"{estimate} [{_bound(interval.low)}, {_bound(interval.high)}]"
+    return f"{estimate} [{_bound(interval.low)}–{_bound(interval.high)}]"
 
 
 def _bound(value: float) -> str:
@@ -81,16 +81,19 @@ def detectable(judgement: Judgement) -> str:
 
 
 def alarm_rate(judgement: Judgement) -> str:
-    return MISSING if judgement.false_alarm_rate is None else f"{100 * judgement.false_alarm_rate:.3g} %"
+    return MISSING if judgement.false_alarm_rate is None else f"{100 * judgement.false_alarm_rate:.3g}%"
+
+
+def speedup_text(speedup: Speedup | None) -> str:
+    """The ratio with its interval. Cells that differ in more than the backend have none."""
+    return MISSING if speedup is None or not speedup.comparable else ratio(speedup.speedup)
 
 
 def speedup_cell(speedup: Speedup | None) -> str:
-    """Bold only when a difference is shown between comparable cells."""
-    if speedup is None or speedup.speedup is None:
-        return MISSING
-    text = ratio(speedup.speedup)
-    shown = speedup.comparable and speedup.pairs > 0 and speedup.finding in (Finding.FASTER, Finding.SLOWER)
-    return f"**{text}**" if shown else text
+    """As `speedup_text`; bold only when a difference is shown."""
+    text = speedup_text(speedup)
+    shown = speedup is not None and speedup.pairs > 0 and speedup.finding in (Finding.FASTER, Finding.SLOWER)
+    return f"**{text}**" if shown and text != MISSING else text
 
 
 def pair(candidate: str, reference: str) -> str:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from harness.compare.comparison import Comparison
 from harness.compare.results import Results
-from harness.compare.verdict import Judgement
-from harness.machine import Fingerprint
 from harness.plan import Plan
 from harness.report import evaluation, provenance, training
 from harness.report.table import bullet, paragraph
 from harness.report.verdicts import GOOD, counts, judgement_line, of, outcome, speed_sentence
 
 
-def render(comparison: Comparison, plan: Plan, results: Results, machine: Fingerprint) -> str:
+def render(comparison: Comparison, plan: Plan, results: Results) -> str:
     """The whole report as Markdown, tables at most 100 columns wide, ending with a newline.
 
     A pure function: the same records give the same text.
-
-    Args:
-        machine: where the report's figures were measured.
     """
     sections = [
         f"# {plan.suite} on {plan.hardware_key}",
@@ -34,35 +29,31 @@ def render(comparison: Comparison, plan: Plan, results: Results, machine: Finger
         provenance.failures(results),
         provenance.command(plan, results),
         provenance.configuration(plan),
-        provenance.machine(machine),
+        provenance.machine(results),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _verdicts(comparison: Comparison) -> str:
-    """One line per question, then every verdict that is neither PASS nor IMPROVED with its reason."""
-    parts = ["## Verdicts", paragraph(outcome(comparison))]
-    lines = [f"Speed, {speed_sentence(speedup, comparison)}" for speedup in comparison.speedups]
+    """What won, how sure, at which memory, is success kept; then all else that is neither PASS nor IMPROVED."""
+    judged = of(comparison, "speed")
+    lines = [
+        speed_sentence(judgement, speedup, comparison)
+        for judgement, speedup in zip(judged, comparison.speedups, strict=True)
+    ]
+    lines += [judgement_line(judgement) for judgement in of(comparison, "success")]
     for name, questions in (
         ("Fair comparison and sharding", ("fairness", "sharding")),
         ("Loss parity", ("parity",)),
-        ("LIBERO success", ("success",)),
         ("Controls", ("control",)),
         ("Baseline", ("baseline",)),
         ("Runs", ("run",)),
     ):
-        judged = of(comparison, *questions)
-        if judged:
-            lines.append(f"{name}: {counts(judged)}.")
-    parts.append("\n".join(bullet(line) for line in lines))
-    told = [j for j in comparison.judgements if j.question in ("speed", "success")]
-    bad = [j for j in comparison.judgements if j not in told and j.verdict not in GOOD and not _told_below(j)]
-    if told:
-        parts += ["How sure:", "\n".join(bullet(judgement_line(j)) for j in told)]
+        if found := of(comparison, *questions):
+            lines.append(f"{name}: {counts(found)}.")
+    parts = ["## Verdicts", paragraph(outcome(comparison)), "\n".join(bullet(line) for line in lines)]
+    told = ("speed", "success", "baseline")  # baselines have a table of their own
+    bad = [j for j in comparison.judgements if j.question not in told and j.verdict not in GOOD]
     if bad:
         parts += ["Not shown, or wrong:", "\n".join(bullet(judgement_line(j)) for j in bad)]
     return "\n\n".join(parts)
-
-
-def _told_below(judgement: Judgement) -> bool:
-    return judgement.question == "baseline"  # it has a table of its own

@@ -108,16 +108,25 @@ def _flat(values: dict[str, object]) -> str:
     shown = []
     for name, value in values.items():
         inner = f"({_flat(value)})" if isinstance(value, dict) else value
-        shown.append(f"{name} {inner if inner is not None else 'default'}")
+        shown.append(f"{name} {inner if inner is not None else 'unset'}")
     return ", ".join(shown)
 
 
-def machine(found: Fingerprint) -> str:
+def machine(results: Results) -> str:
+    """Where it was measured: as the latest record says, and whether all say the same."""
+    prints = [run.fingerprint for run in results.runs] + [arm.fingerprint for arm in results.arms]
+    lines = _machine(prints[-1]) if prints else ["No record was made yet."]
+    unlike = unique(name for found in prints for name in differing_fields(found.versions, prints[-1].versions))
+    if unlike:
+        lines.append(f"Not all records were made with the same software: {', '.join(unlike)}.")
+    return "## Machine\n\n" + "\n".join(bullet(line) for line in lines)
+
+
+def _machine(found: Fingerprint) -> list[str]:
     gpus = ", ".join(found.gpus) or "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
-    lines = [
+    return [
         f"{found.hardware_key}: {found.cpu}, {found.cores} cores, {mib(found.memory_bytes)} MiB, {gpus}.",
         f"Linux {found.kernel}, Python {found.python}.",
         f"{versions}.",
     ]
-    return "## Machine\n\n" + "\n".join(bullet(line) for line in lines)

@@ -10,19 +10,15 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import unique
 from harness.compare.verdict import Judgement
 from harness.errors import ExitCode
-from harness.report.figures import MISSING, mib, milliseconds, number, pair, points, ratio
+from harness.report.figures import MISSING, mib, milliseconds, number, pair, points, speedup_text
 from harness.report.verdicts import counts, of, outcome, peak_bytes
 
 MOST_CELLS, MOST_ARMS, MOST_FAULTS = 6, 4, 2
 STYLES = {ExitCode.OK: "green", ExitCode.REGRESSED: "bold red", ExitCode.FAILED: "red", ExitCode.NOT_SHOWN: "yellow"}
 
 
-def show(comparison: Comparison, report: str, console: Console) -> None:
-    """Prints speed, memory, success and verdicts; the report has the rest.
-
-    Args:
-        report: path of `report.md`, named in the last line.
-    """
+def show(comparison: Comparison, console: Console) -> None:
+    """Prints speed, memory, success and verdicts; the report has the rest."""
     _line(console, outcome(comparison), STYLES[comparison.exit_code])
     if comparison.cells:
         console.print(_cells(comparison))
@@ -32,7 +28,7 @@ def show(comparison: Comparison, report: str, console: Console) -> None:
     for found in [p for p in comparison.success_pairs if p.task_suite == "all"][:1]:
         _line(console, f"success {pair(found.candidate, found.reference)}: {points(found.difference)} points")
     _verdict_lines(comparison, console)
-    _line(console, f"report: {report}", "dim")
+    _line(console, f"harness report {comparison.result}", "dim")
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
@@ -44,7 +40,7 @@ def _cells(comparison: Comparison) -> Table:
     table.add_column("cell", no_wrap=True)
     for name in ("step ms", "samples/s", "peak MiB", "speedup"):
         table.add_column(name, justify="right", no_wrap=True)
-    speedups = {s.candidate: s.speedup for s in comparison.speedups}
+    speedups = {s.candidate: s for s in comparison.speedups}
     references = unique(s.reference for s in comparison.speedups)
     for cell in comparison.cells[:MOST_CELLS]:
         table.add_row(
@@ -52,7 +48,7 @@ def _cells(comparison: Comparison) -> Table:
             milliseconds(cell.step_seconds),
             number(cell.samples_per_second),
             mib(peak_bytes(cell)),
-            "reference" if cell.label in references else ratio(speedups.get(cell.label)),
+            "reference" if cell.label in references else speedup_text(speedups.get(cell.label)),
         )
     left = len(comparison.cells) - MOST_CELLS
     if left > 0:

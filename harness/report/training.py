@@ -49,7 +49,8 @@ def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -
             table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
     definitions = unique(cell.tokens_definition for cell in cells if cell.tokens_definition)
     table.notes += [f"Tokens: {definition}." for definition in definitions]
-    table.notes += [_reservation(s) for s in comparison.speedups if s.candidate in labels and s.reservations]
+    table.notes += [_reservation(s) for s in every.values() if s.candidate in labels]
+    table.notes = [note for note in table.notes if note]
     table.notes += [f"{u.label} is unsupported: {u.reason}." for u in plan.unsupported]
     return table
 
@@ -59,7 +60,10 @@ def _against(speedup: Speedup | None, itself: bool) -> str:
 
 
 def _reservation(speedup: Speedup) -> str:
-    return f"{pair(speedup.candidate, speedup.reference)} is not credited: {', '.join(speedup.reservations)}."
+    name = pair(speedup.candidate, speedup.reference)
+    if speedup.speedup is not None and not speedup.comparable:
+        return f"{name}: no ratio, since the cells differ in more than the backend; see the audit."
+    return f"{name} is not credited: {', '.join(speedup.reservations)}." if speedup.reservations else ""
 
 
 def _why_missing(label: str, comparison: Comparison) -> str:
@@ -87,8 +91,8 @@ def memory(comparison: Comparison) -> str:
             mib(max((s.parameter_bytes for s in cell.shards), default=None)),
             mib(max((s.gradient_bytes for s in cell.shards), default=None)),
             mib(max((s.optimizer_bytes for s in cell.shards), default=None)),
-            MISSING if judged is None else f"{percent(judged.value)} %",
-            MISSING if judged is None else f"{percent(judged.reference)} %",
+            MISSING if judged is None else f"{percent(judged.value)}%",
+            MISSING if judged is None else f"{percent(judged.reference)}%",
         )
         if not cell.shards:
             table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
@@ -98,10 +102,11 @@ def memory(comparison: Comparison) -> str:
 def fairness(comparison: Comparison) -> str:
     """What differs besides the backend, and whether the losses agree."""
     table = Table(
-        ["Pair", "Audited", "Differences", "Δ loss, first", "Δ loss, max", "Block Δ", "Loss"],
-        reading="Audited: pairs of runs whose real settings, weights and data were compared. Δ loss: absolute "
-        "difference at the first step, and the largest in the first 20. Block Δ: largest relative difference of the "
-        "mean loss over 50 steps, where rounding has had time to grow. Loss: whether all of it is within tolerance.",
+        ["Pair", "Audited", "Differences", "Δ first", "Δ max", "Block Δ", "Loss"],
+        reading="Audited: pairs of runs whose real settings, weights and data were compared. Δ first, Δ max: absolute "
+        "difference of the loss at the first step, and the largest in the first 20. Block Δ: largest relative "
+        "difference of the mean loss over 50 steps, where rounding has had time to grow. Loss: whether all of it is "
+        "within tolerance.",
     )
     for audit in comparison.audits:
         records = [p for p in comparison.parity if (p.reference, p.candidate) == (audit.reference, audit.candidate)]

@@ -6,7 +6,7 @@ from collections import Counter
 
 from harness.compare.comparison import Comparison
 from harness.compare.summary import CellSummary
-from harness.compare.throughput import Finding, Speedup
+from harness.compare.throughput import Speedup
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode
 from harness.report.figures import alarm_rate, detectable, effect, mib, pair, plural, ratio
@@ -30,34 +30,30 @@ def peak_bytes(cell: CellSummary) -> int | None:
     return cell.peak_allocated_bytes if cell.peak_allocated_bytes is not None else cell.peak_resident_bytes
 
 
-def speed_sentence(speedup: Speedup, comparison: Comparison) -> str:
-    """One speedup with its memory and its reservations."""
+def speed_sentence(judgement: Judgement, speedup: Speedup, comparison: Comparison) -> str:
+    """One judged speedup with its memory, what the test could see, and its reservations."""
     name = pair(speedup.candidate, speedup.reference)
-    if speedup.speedup is None:
-        return f"{name}: no pair of timing runs ended well."
+    head = f"`{judgement.verdict}` Speed, {name}"
+    if speedup.speedup is None or not speedup.comparable:
+        return f"{head}: {judgement.reason}."
     cells = {cell.label: cell for cell in comparison.cells}
     new, old = peak_bytes(cells[speedup.candidate]), peak_bytes(cells[speedup.reference])
     memory = f"; peak memory {mib(new)} against {mib(old)} MiB" if new and old else ""
-    held = f" Reserved: {', '.join(speedup.reservations)}." if speedup.reservations else ""
     used = plural(speedup.speedup.n, "pair")
-    return f"{name}: {ratio(speedup.speedup)} ({used}), {_finding(speedup)}{memory}.{held}"
+    text = f"{head}: {ratio(speedup.speedup)} ({used}), {judgement.reason}{memory}. {_sight(judgement)}"
+    return f"{text} Reserved: {', '.join(speedup.reservations)}." if speedup.reservations else text
 
 
-def _finding(speedup: Speedup) -> str:
-    if not speedup.comparable:
-        return "not comparable"
-    if speedup.pairs == 0:
-        return "not tested, since no pair was steady"
-    words = {Finding.EQUAL: "shown equal", Finding.NOT_SHOWN: "neither faster nor slower is shown"}
-    return words.get(speedup.finding, f"shown {speedup.finding}")
+def _sight(judgement: Judgement) -> str:
+    return f"Smallest detectable {detectable(judgement)}, false alarms {alarm_rate(judgement)}."
 
 
 def judgement_line(judgement: Judgement) -> str:
     """Verdict, subject, effect, reason, and what the test could see."""
-    tested = judgement.effect is not None
-    figures = f" {effect(judgement)};" if tested else ""
-    sight = f" Smallest detectable {detectable(judgement)}, false alarms {alarm_rate(judgement)}." if tested else ""
-    return f"`{judgement.verdict}` {judgement.subject}, {judgement.metric}:{figures} {judgement.reason}.{sight}"
+    head = f"`{judgement.verdict}` {judgement.subject}, {judgement.metric}:"
+    if judgement.effect is None:
+        return f"{head} {judgement.reason}."
+    return f"{head} {effect(judgement)}; {judgement.reason}. {_sight(judgement)}"
 
 
 def counts(judgements: list[Judgement]) -> str:

@@ -53,6 +53,7 @@ def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin
     Two one-sided tests (Schuirmann 1987), `statsmodels.stats.weightstats.ttost_paired`. Fewer than two pairs
     show nothing: 1.0.
     """
+    import numpy as np
     from statsmodels.stats.weightstats import ttost_paired
 
     differences = log_ratios(reference, candidate)
@@ -61,7 +62,7 @@ def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin
         return 1.0
     if max(differences) == min(differences):
         return 0.0 if abs(differences[0]) < bound else 1.0
-    p = float(ttost_paired([math.log(x) for x in candidate], [math.log(x) for x in reference], -bound, bound)[0])
+    p = float(ttost_paired(np.log(candidate), np.log(reference), -bound, bound)[0])
     return 1.0 if math.isnan(p) else p
 
 
