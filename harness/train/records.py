@@ -35,6 +35,8 @@ class RunSpec(Record):
     """Demonstrations for `expert` and `libero_hdf5` sources."""
     resume_from: str | None
     """A complete checkpoint folder of an earlier attempt (`checkpoint/step-N`)."""
+    collective_timeout_seconds: float = 1800.0
+    """After this a collective that waits for a missing rank fails. The launcher sets it above its own limit."""
 
 
 class InForce(Value):
@@ -61,6 +63,23 @@ class InForce(Value):
     activation_checkpointing: bool
     optimizer_class: str
     optimizer: Optimizer
+
+
+COMPLETE = "complete.json"
+"""A checkpoint folder without this file is a cut-off one."""
+
+
+class CheckpointMark(Record):
+    """`complete.json`, written into a checkpoint when every rank's part is on disk."""
+
+    cell_identity: str
+    ranks: int
+    backend: str
+    backend_version: str
+    torch_version: str
+    checkpoint_bytes: int
+    in_force: InForce
+    """What wrote the checkpoint; it stands for a resumed run that has no step left to make."""
 
 
 class Workload(Value):
@@ -98,11 +117,25 @@ class RankReport(Record):
     peak_allocated_bytes: int | None
     """CUDA allocator peak after warm-up; None on CPU."""
     peak_reserved_bytes: int | None
-    cpu_seconds_per_step: float
-    """Median process CPU time of the measured steps."""
+    cpu_seconds_per_step: float | None
+    """Median process CPU time of the measured steps; None when none was measured."""
     checkpoint_save_seconds: float | None
     checkpoint_load_seconds: float | None
     checkpoint_bytes: int | None
+
+
+class RankFailure(Record):
+    """`rank-<r>.failure.json`, written by a rank that ends with an exception."""
+
+    rank: int
+    outcome: Outcome
+    reason: str
+    """One line: the exception's class and message."""
+    traceback: str
+    waited: bool
+    """The exception says that another rank is gone or late: that one is at fault."""
+    at: float
+    """Seconds since the epoch."""
 
 
 class StepRow(Value):

@@ -1,0 +1,44 @@
+"""The torch optimizer every backend gets, the same object class everywhere, with nothing left to defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from harness.suite import Optimizer
+
+
+def build_optimizer(
+    parameters: Iterable[nn.Parameter], settings: Optimizer, device: torch.device
+) -> torch.optim.Optimizer:
+    """AdamW or plain SGD. `foreach` on accelerators, single-tensor loops on CPU, never fused: alike in all backends."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    foreach = device.type != "cpu"
+    if settings.name == "sgd":
+        return torch.optim.SGD(
+            trained, lr=settings.lr, weight_decay=settings.weight_decay, foreach=foreach, fused=False
+        )
+    return torch.optim.AdamW(
+        trained,
+        lr=settings.lr,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        foreach=foreach,
+        fused=False,
+    )
+
+
+def settings_in_force(optimizer: torch.optim.Optimizer, asked: Optimizer) -> Optimizer:
+    """The hyper-parameters read back from the live optimizer; the schedule is the loop's and taken from `asked`.
+
+    `lr` is what the optimizer was built with: the schedule moves the current value.
+    """
+    group = optimizer.param_groups[0]
+    name = {torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}[type(optimizer)]
+    found = {"name": name, "lr": optimizer.defaults["lr"], "weight_decay": group["weight_decay"]}
+    if name == "adamw":
+        found |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "eps": group["eps"]}
+    return Optimizer.model_validate(asked.model_dump() | found)

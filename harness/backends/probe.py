@@ -1,0 +1,64 @@
+"""Observes the first optimizer step from inside the forward: what the model really computes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from harness.backends.modules import profile_layers
+from harness.models.base import VLA
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Facts of the first optimizer step, as seen by a hook inside the model."""
+
+    parameter_dtype: torch.dtype
+    recomputed: bool
+    micro_batch: int
+    accumulation: int
+
+
+class Probe:
+    """A forward hook on one weight-bearing module of a profile layer, removed after the first optimizer step."""
+
+    def __init__(self, model: VLA) -> None:
+        layers: list[nn.Module] = profile_layers(model) or [model]
+        watched = next(m for m in layers[-1].modules() if any(True for _ in m.parameters(recurse=False)))
+        self._handle = watched.register_forward_pre_hook(self._see)
+        self._dtype: torch.dtype | None = None
+        self._calls = self._calls_in_forward = self._micro_batch = self._accumulation = 0
+        self._observed: Observed | None = None
+
+    def _see(self, module: nn.Module, _inputs: object) -> None:
+        self._dtype = next(module.parameters(recurse=False)).dtype
+        self._calls += 1
+
+    def forward_ended(self, micro_batch: int) -> None:
+        if self._observed is None:
+            self._calls_in_forward, self._micro_batch = self._calls, micro_batch
+
+    def backward_ended(self) -> None:
+        if self._observed is None:
+            self._recomputed = self._calls > self._calls_in_forward
+            self._accumulation += 1
+
+    def step_ended(self) -> None:
+        if self._observed is None:
+            if self._dtype is None:
+                raise RuntimeError("the first step did not run the watched layer: its profile names an unused class")
+            self._observed = Observed(self._dtype, self._recomputed, self._micro_batch, self._accumulation)
+            self._handle.remove()
+
+    @property
+    def has_observed(self) -> bool:
+        return self._observed is not None
+
+    @property
+    def observed(self) -> Observed:
+        """Raises RuntimeError before the first step."""
+        if self._observed is None:
+            raise RuntimeError("what is in force is known only after the first optimizer step")
+        return self._observed

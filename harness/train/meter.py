@@ -1,0 +1,145 @@
+"""From the times of steps to the figures of a run. Pure arithmetic; no torch here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+from harness.train.records import Speed, StepRow
+
+FEWEST_STEPS = 6
+"""Fewer measured steps than this cannot show that a run has settled."""
+DRIFT = 0.05
+"""The last third of a steady run is at most this much slower or faster than the first, beyond chance."""
+CHANCE = 3.0
+"""A drift within this many standard errors of zero is chance."""
+SCATTER = 0.5
+"""Interquartile range over median; a run that scatters more has no typical step."""
+
+_NORMAL_MAD = 1.4826
+"""Standard deviation over median absolute deviation, for the normal distribution."""
+_MEDIAN_ERROR = 1.2533
+"""Standard error of a median over that of a mean, for the normal distribution: sqrt(pi / 2)."""
+
+
+class Steadiness(StrEnum):
+    """Whether the measured steps stand for what the run would go on to do."""
+
+    STEADY = "STEADY"
+    SLOWING = "SLOWING"
+    """The last third is slower than the first: throttling, or memory that fills."""
+    UNSTEADY = "UNSTEADY"
+    """Still getting faster, too scattered, or too few steps to tell."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    wall_seconds: float
+    cpu_seconds: float
+    """Of this process, all its threads."""
+
+
+class Stopwatch:
+    """Wall and process CPU time since `start`, from clocks given at construction."""
+
+    def __init__(
+        self, wall: Callable[[], float] = time.perf_counter, cpu: Callable[[], float] = time.process_time
+    ) -> None:
+        self._wall, self._cpu = wall, cpu
+        self.start()
+
+    def start(self) -> None:
+        self._started = self._wall(), self._cpu()
+
+    def stop(self) -> Lap:
+        return Lap(self._wall() - self._started[0], self._cpu() - self._started[1])
+
+
+def merge_ranks(by_rank: Sequence[Sequence[StepRow]]) -> list[StepRow]:
+    """One row per step that all ranks have finished. The slowest rank's times count; the rest is global anyway."""
+    if not by_rank:
+        return []
+    indexed = [{row.step: row for row in rows} for rows in by_rank]
+    shared = sorted(set.intersection(*(set(rows) for rows in indexed)))
+    return [_slowest([rows[step] for rows in indexed]) for step in shared]
+
+
+def _slowest(rows: Sequence[StepRow]) -> StepRow:
+    return rows[0].model_copy(
+        update={
+            "step_seconds": max(row.step_seconds for row in rows),
+            "data_seconds": max(row.data_seconds for row in rows),
+        }
+    )
+
+
+def measured(rows: Sequence[StepRow], warmup_steps: int) -> list[StepRow]:
+    """The rows that count: made by this attempt, its first `warmup_steps` dropped (a fresh process warms up again)."""
+    return [row for row in rows if not row.resumed][warmup_steps:]
+
+
+def speed(rows: Sequence[StepRow], warmup_steps: int, cpu_seconds_per_step: float | None) -> Speed | None:
+    """Figures of a run from its merged rows; None when no step is left after warm-up.
+
+    Samples and tokens per second are all ranks' work over the slowest rank's time, data loading left out.
+    """
+    kept = measured(rows, warmup_steps)
+    if not kept or cpu_seconds_per_step is None:
+        return None
+    seconds = [row.step_seconds for row in kept]
+    return Speed(
+        warmup_steps=warmup_steps,
+        measured_steps=len(kept),
+        median_step_seconds=median(seconds),
+        p95_step_seconds=percentile(seconds, 0.95),
+        median_data_seconds=median(row.data_seconds for row in kept),
+        samples_per_second=sum(row.samples for row in kept) / sum(seconds),
+        tokens_per_second=sum(row.tokens for row in kept) / sum(seconds),
+        cpu_seconds_per_step=cpu_seconds_per_step,
+        steadiness=steadiness(seconds),
+    )
+
+
+def steadiness(seconds: Sequence[float]) -> Steadiness:
+    """Compares the medians of the first and the last third of the measured steps, on the log scale.
+
+    The standard error of their difference comes from the median absolute deviation of each third from its own
+    median, so that a drift does not hide itself.
+    """
+    third = len(seconds) // 3
+    if len(seconds) < FEWEST_STEPS:
+        return Steadiness.UNSTEADY
+    if percentile(seconds, 0.75) - percentile(seconds, 0.25) > SCATTER * median(seconds):
+        return Steadiness.UNSTEADY
+    logs = [math.log(value) for value in seconds]
+    first, last = logs[:third], logs[-third:]
+    error = _MEDIAN_ERROR * math.sqrt((_spread(first) ** 2 + _spread(last) ** 2) / third)
+    change = median(last) - median(first)
+    if abs(change) <= max(math.log1p(DRIFT), CHANCE * error):
+        return Steadiness.STEADY
+    return Steadiness.SLOWING if change > 0 else Steadiness.UNSTEADY
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value at `share` of the sorted values, linear between neighbours (numpy's default method)."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def final_loss(rows: Sequence[StepRow]) -> float | None:
+    """Mean loss of the last tenth of the steps, at least one; None when a loss is missing."""
+    losses = [row.loss for row in rows[-max(1, len(rows) // 10) :]]
+    finite = [loss for loss in losses if loss is not None]
+    return sum(finite) / len(finite) if finite and len(finite) == len(losses) else None
+
+
+def _spread(values: Sequence[float]) -> float:
+    middle = median(values)
+    return _NORMAL_MAD * median(abs(value - middle) for value in values)

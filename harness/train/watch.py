@@ -1,0 +1,81 @@
+"""Following a running process group through its files: steps as they come, signs of life, stacks of the stuck."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.train.journal import phase_file, stacks_file, steps_file
+from harness.train.meter import merge_ranks
+from harness.train.processes import descendants
+from harness.train.records import StepRow
+
+_STACK_SECONDS = 3.0
+"""How long the ranks are given to write their stacks."""
+
+
+class StepsFollower:
+    """Reads what the ranks append, and hands on each step once, when all ranks have finished it."""
+
+    def __init__(self, attempt: Path, ranks: int) -> None:
+        self._attempt, self._ranks = attempt, ranks
+        self._offsets, self._cut_off = [0] * ranks, [b""] * ranks
+        self._pending: dict[int, list[StepRow]] = {}
+        self._phases: list[str] = []
+
+    def poll(self, on_step: Callable[[StepRow], None]) -> bool:
+        """Calls `on_step` with each newly finished step. True when some rank has shown a sign of life."""
+        grown = any([self._read(rank, on_step) for rank in range(self._ranks)])
+        phases = [_text(phase_file(self._attempt, rank)) for rank in range(self._ranks)]
+        changed, self._phases = phases != self._phases, phases
+        return grown or changed
+
+    def phase(self, rank: int) -> str:
+        """What a rank last said it was doing."""
+        return (self._phases[rank] if self._phases else "") or "starting"
+
+    def _read(self, rank: int, on_step: Callable[[StepRow], None]) -> bool:
+        file = steps_file(self._attempt, rank)
+        with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
+            stream.seek(self._offsets[rank])
+            fresh = stream.read()
+            self._offsets[rank] += len(fresh)
+            *lines, self._cut_off[rank] = (self._cut_off[rank] + fresh).split(b"\n")
+            for line in lines:
+                row = StepRow.model_validate_json(line)
+                waiting = self._pending.setdefault(row.step, [])
+                waiting.append(row)
+                if len(waiting) == self._ranks:
+                    on_step(merge_ranks([[row] for row in self._pending.pop(row.step)])[0])
+            return bool(fresh)
+        return False
+
+
+def dump_stacks(attempt: Path, launcher_pid: int, ranks: int) -> dict[int, str]:
+    """Asks every rank for the stacks of its threads (`logs/rank-<r>.stacks.txt`) and returns them by rank.
+
+    A rank that does not answer, because it is stopped or stuck in native code, has an empty text.
+    """
+    import psutil
+
+    for process in descendants(launcher_pid):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if "TORCHELASTIC_RUN_ID" in process.environ():
+                process.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + _STACK_SECONDS
+    while time.monotonic() < deadline:
+        stacks = {rank: _text(stacks_file(attempt, rank)) for rank in range(ranks)}
+        if all(stacks.values()):
+            break
+        time.sleep(0.1)
+    time.sleep(0.1)  # the last text may still be growing
+    return {rank: _text(stacks_file(attempt, rank)) for rank in range(ranks)}
+
+
+def _text(file: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text(errors="replace")
+    return ""

@@ -1,0 +1,237 @@
+"""One rank of one run: `torchrun … -m harness.train.worker SPEC.json`. Speaks to the launcher through files only."""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.train.journal import (
+    EXPORT,
+    Journal,
+    checkpoint_folder,
+    failure_file,
+    report_file,
+    stacks_file,
+)
+from harness.train.processes import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent()  # before the slow imports: an orphan must not even get that far
+
+import numpy as np
+import torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from harness.backends import build_engine
+from harness.backends.base import Engine
+from harness.backends.modules import weights_sha256
+from harness.data.dataset import Batches, Dataset, open_dataset
+from harness.models import build, input_shape
+from harness.models.base import VLA
+from harness.plan import RunKind
+from harness.policies.card import WEIGHTS_FILE, write_card
+from harness.store import folder_bytes, read_record, remove_folder, write_record
+from harness.train.loop import DivergedError, Loop, LoopResult
+from harness.train.meter import Stopwatch
+from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec, Workload
+from harness.train.world import World, joined
+
+HASHED_BATCHES = 4
+"""Micro-batches of each rank that go into `Workload.data_sha256`."""
+
+_PEER_TROUBLE = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    "Timed out waiting",
+    "Watchdog caught collective operation timeout",
+    "remote process exited or there was a network error",
+)
+"""What gloo, NCCL and the store say when another rank is gone or late."""
+
+_NO_MEMORY = ("can't allocate memory", "out of memory")
+"""What PyTorch's CPU and CUDA allocators say in errors that are not of a class of their own."""
+
+
+@record
+def main() -> None:
+    """Runs the spec named on the command line; the rank and its peers come from torchrun's environment."""
+    spec = read_record(Path(sys.argv[1]), RunSpec)
+    rank, attempt = int(os.environ["RANK"]), Path(spec.folder)
+    stacks = stacks_file(attempt, rank)
+    stacks.parent.mkdir(parents=True, exist_ok=True)
+    with stacks.open("w") as file, explained_failure(attempt, rank):
+        faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+        with joined(spec.collective_timeout_seconds) as world:
+            Training(spec, world).run()
+
+
+@contextmanager
+def explained_failure(attempt: Path, rank: int) -> Iterator[None]:
+    """Leaves a RankFailure for the launcher when the body raises."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        write_record(
+            failure_file(attempt, rank),
+            RankFailure(
+                rank=rank,
+                outcome=outcome_of(error),
+                reason=f"{type(error).__name__}: {text.strip().splitlines()[0] if text.strip() else '(no message)'}",
+                traceback=traceback.format_exc(),
+                waited=any(phrase in text for phrase in _PEER_TROUBLE),
+                at=time.time(),
+            ),
+        )
+        raise
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """DIVERGED and OOM are named for what they are; every other exception is a crash."""
+    if isinstance(error, DivergedError):
+        return Outcome.DIVERGED
+    no_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if no_memory or (isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _NO_MEMORY)):
+        return Outcome.OOM
+    return Outcome.CRASHED
+
+
+class Training:
+    """What one rank does, from the spec to its report."""
+
+    def __init__(self, spec: RunSpec, world: World) -> None:
+        self.spec, self.world = spec, world
+        self.planned, self.cell = spec.run, spec.run.cell
+        self.attempt = Path(spec.folder)
+        self.journal = Journal(self.attempt, world.rank)
+        self.save_seconds: float | None = None
+        self.load_seconds: float | None = None
+        self.checkpoint_bytes: int | None = None
+
+    def run(self) -> None:
+        """Everything in order. The report comes last: without it the rank did not end well."""
+        dataset = self.open_dataset()
+        batches = Batches(
+            dataset,
+            self.spec.seed,
+            self.world.rank,
+            self.world.ranks,
+            self.cell.micro_batch,
+            self.cell.accumulation,
+        )
+        model = self.build_model()
+        workload = self.describe(model, batches)
+        self.journal.phase(f"building the {self.cell.backend.backend} engine")
+        self.engine: Engine = build_engine(model, self.cell, self.world.device)
+        first = self.resume() if self.spec.resume_from else 0
+        self.journal.phase("training")
+        loop = Loop(
+            self.planned,
+            self.engine,
+            batches,
+            self.world,
+            self.journal,
+            workload.tokens_per_sample,
+            checkpoint=self.save,
+        )
+        result = loop.steps(first)
+        if self.planned.kind is RunKind.LEARNING:
+            self.export(dataset)
+        self.report(workload, result)
+        self.journal.close()
+
+    def open_dataset(self) -> Dataset:
+        self.journal.phase("opening the dataset")
+        folder = None if self.spec.data_folder is None else Path(self.spec.data_folder)
+        return open_dataset(self.cell.data, folder, input_shape(self.cell.model, self.cell.size))
+
+    def build_model(self) -> VLA:
+        """Fresh weights, equal on every rank and under every backend: a function of the seed alone."""
+        self.journal.phase("building the model")
+        random.seed(self.spec.seed)
+        np.random.seed(self.spec.seed % 2**32)
+        torch.manual_seed(self.spec.seed)
+        return build(self.cell.model, self.cell.size)
+
+    def describe(self, model: VLA, batches: Batches) -> Workload:
+        """What must agree between runs to be compared, taken before any backend touches the model."""
+        parameters = list(model.parameters())
+        of_all_ranks = "".join(self.world.gather(batches.sha256(HASHED_BATCHES)))
+        return Workload(
+            parameters=sum(p.numel() for p in parameters),
+            trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+            initial_weights_sha256=weights_sha256(model),
+            data_sha256=hashlib.sha256(of_all_ranks.encode()).hexdigest(),
+            hashed_batches=HASHED_BATCHES,
+            samples_per_step=self.cell.samples_per_step,
+            tokens_per_sample=model.tokens_per_sample(),
+            tokens_definition=model.tokens_definition,
+        )
+
+    def resume(self) -> int:
+        """Takes over an earlier attempt's checkpoint and rows; returns the next step."""
+        checkpoint = Path(str(self.spec.resume_from))
+        self.journal.phase(f"loading {checkpoint.name}")
+        watch = Stopwatch()
+        self.engine.load(checkpoint)
+        self.world.synchronise()
+        self.load_seconds = watch.stop().wall_seconds
+        return self.journal.carry_over(checkpoint)
+
+    def save(self, step: int) -> None:
+        """Writes a checkpoint, and once it is whole removes those before it."""
+        folder = checkpoint_folder(self.attempt, step)
+        self.journal.phase(f"saving {folder.name}")
+        self.world.synchronise()
+        watch = Stopwatch()
+        self.engine.save(folder)
+        self.save_seconds = watch.stop().wall_seconds
+        self.checkpoint_bytes = folder_bytes(folder)
+        if self.world.rank == 0:
+            for older in folder.parent.iterdir():
+                if older != folder:
+                    (older / COMPLETE).unlink(missing_ok=True)
+                    remove_folder(older)
+        self.journal.phase("training")
+
+    def export(self, dataset: Dataset) -> None:
+        self.journal.phase("exporting the weights")
+        folder = self.attempt / EXPORT
+        self.engine.export(folder / WEIGHTS_FILE)
+        if self.world.rank == 0:
+            write_card(folder, self.cell.model, self.cell.size, dataset)
+
+    def report(self, workload: Workload, result: LoopResult) -> None:
+        write_record(
+            report_file(self.attempt, self.world.rank),
+            RankReport(
+                rank=self.world.rank,
+                host=socket.gethostname(),
+                workload=workload,
+                in_force=self.engine.in_force(),
+                shard=self.engine.shard_bytes(),
+                peak_resident_bytes=result.peaks.resident_bytes,
+                peak_allocated_bytes=result.peaks.allocated_bytes,
+                peak_reserved_bytes=result.peaks.reserved_bytes,
+                cpu_seconds_per_step=result.cpu_seconds_per_step,
+                checkpoint_save_seconds=self.save_seconds,
+                checkpoint_load_seconds=self.load_seconds,
+                checkpoint_bytes=self.checkpoint_bytes,
+            ),
+        )
+
+
+if __name__ == "__main__":
+    main()

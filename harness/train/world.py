@@ -1,0 +1,69 @@
+"""A rank's place among the ranks: its device, and what it does together with the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from harness.errors import MachineFault
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int
+    ranks: int
+    device: torch.device
+
+    def synchronise(self) -> None:
+        """Returns when all ranks have come here with all their device work done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            dist.barrier(device_ids=[self.device.index])
+            torch.cuda.synchronize(self.device)
+        else:
+            dist.barrier()
+
+    def mean(self, value: Tensor) -> float:
+        """Mean of a float32 scalar over ranks."""
+        total = value.clone()
+        dist.all_reduce(total)
+        return float(total) / self.ranks
+
+    def gather(self, text: str) -> list[str]:
+        """Everybody's text, in order of rank, on every rank."""
+        found: list[str | None] = [None] * self.ranks
+        dist.all_gather_object(found, text)
+        return [item for item in found if item is not None]
+
+
+@contextmanager
+def joined(collective_timeout_seconds: float) -> Iterator[World]:
+    """The process group torchrun's environment describes: nccl with a GPU per local rank, else gloo on the CPU.
+
+    Left in good order when the body ends well. After an exception the group is not torn down: its peers may be gone,
+    and the process is about to end.
+
+    Raises:
+        MachineFault: there are GPUs, but fewer than local ranks.
+    """
+    local_rank, cuda = int(os.environ["LOCAL_RANK"]), torch.cuda.is_available()
+    if cuda and local_rank >= torch.cuda.device_count():
+        raise MachineFault(f"local rank {local_rank} needs a GPU of its own; there are {torch.cuda.device_count()}")
+    device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        timeout=timedelta(seconds=collective_timeout_seconds),
+        device_id=device if cuda else None,
+    )
+    yield World(dist.get_rank(), dist.get_world_size(), device)
+    dist.barrier()
+    dist.destroy_process_group()
