@@ -1,0 +1,386 @@
+"""Demonstrations by the scripted expert, in LIBERO's own HDF5 layout.
+
+A set is a function of its `DemosSpec`: the same actions and simulator states, byte for byte, whatever the number of
+workers and however often the making was killed and taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from harness.errors import BadInput, DamagedRecord, MachineFault
+from harness.libero.demos_file import DemosFile, write_demos_file
+from harness.libero.episode import Ending, play
+from harness.libero.protocol import preset
+from harness.libero.records import Protocol
+from harness.libero.tasks import task, task_names
+from harness.libero.worker import end_with_parent, one_thread_each
+from harness.plan import EpisodeKey
+from harness.records import Record
+from harness.store import read_record, write_atomically, write_record
+from harness.suite import TaskSuite
+
+if TYPE_CHECKING:
+    from harness.libero.scene import Observation, Scene
+
+RECORD_FILE = "demos.json"
+_PARTS = ".parts"
+_MOST_TRIES_PER_DEMO = 4
+_SPARE_TRIES = 4
+
+
+class DemosSpec(Record):
+    """What a set of demonstrations is made from. Its digest names its folder."""
+
+    task_suite: TaskSuite
+    tasks: list[int] = Field(min_length=1)
+    episodes: int = Field(ge=1)
+    """Demonstrations per task."""
+    action_noise: float = Field(default=0.25, ge=0, le=1)
+    """Standard deviation of Gaussian noise on the executed translation, in controller units, in every other
+    demonstration; the recorded action is the expert's own (DART, Laskey et al. 2017)."""
+    frame_stride: int = Field(default=3, ge=1)
+    """Camera frames are stored at every n-th control step."""
+    camera_size: int = Field(default=128, ge=16)
+    seed: int = Field(default=0, ge=0)
+    jitter_m: float = Field(default=0.02, ge=0, le=0.1)
+    """Free-standing objects are moved by up to this much in x and y, so that the set covers the evaluation states."""
+    arm_noise_rad: float = Field(default=0.02, ge=0, le=0.2)
+    """Standard deviation of the arm's initial joints; robosuite's default, which LIBERO's own states show."""
+
+    def protocol(self) -> Protocol:
+        """The protocol whose images and states the policy will see at evaluation."""
+        return preset("micro").model_copy(update={"camera_height": self.camera_size, "camera_width": self.camera_size})
+
+
+class DemosRecord(Record):
+    """`demos.json` beside the files: the set is complete."""
+
+    spec: DemosSpec
+    files: list[DemosFile]
+    discarded: int
+    """Episodes in which the expert failed; not in the files."""
+    wall_seconds: float
+    """Of the last call that worked on it."""
+    mujoco: str
+    robosuite: str
+
+
+@dataclass
+class Demo:
+    """One demonstration; T steps, N frames.
+
+    Attributes:
+        actions: float64 (T, 7), the expert's own.
+        executed: float64 (T, 7), with noise in noisy demonstrations.
+        states: float64 (T, 1 + nq + nv), the simulator's before each action.
+        positions, quaternions, grippers, joints: float64 (T, 3), (T, 4) xyzw, (T, 2), (T, 7), before each action.
+        frame_index: int64 (N,), the steps that have frames.
+        frames: camera name → uint8 (N, H, W, 3).
+    """
+
+    success: bool
+    noisy: bool
+    seed: int
+    scene_sha256: str
+    actions: NDArray[np.float64]
+    executed: NDArray[np.float64]
+    states: NDArray[np.float64]
+    positions: NDArray[np.float64]
+    quaternions: NDArray[np.float64]
+    grippers: NDArray[np.float64]
+    joints: NDArray[np.float64]
+    frame_index: NDArray[np.int64]
+    frames: dict[str, NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the making stands: demonstrations kept, of how many, and episodes discarded."""
+
+    done: int
+    total: int
+    discarded: int
+
+
+@dataclass(order=True, frozen=True)
+class _Try:
+    """One episode to be made; sorted so that a worker keeps its task."""
+
+    task: int
+    attempt: int
+
+
+def make_demonstrations(
+    spec: DemosSpec, folder: Path, workers: int, on_progress: Callable[[Progress], None]
+) -> DemosRecord:
+    """Makes a set, or finishes one, or finds it made.
+
+    Args:
+        spec: what to make.
+        folder: where; gets `<task name>_demo.hdf5` for every task and `demos.json`.
+        workers: simulator processes.
+        on_progress: called after every episode.
+
+    Raises:
+        BadInput: the folder holds another set, or the expert does not master one of the tasks.
+        MachineFault: the machine cannot simulate, or a simulator process died.
+    """
+    started = time.monotonic()
+    record_path = folder / RECORD_FILE
+    if record_path.exists():
+        record = read_record(record_path, DemosRecord)
+        if record.spec != spec:
+            raise BadInput(record_path, "spec", record.spec.digest(), f"the set {spec.digest()} or an empty folder")
+        return record
+    parts = folder / _PARTS / spec.digest()
+    parts.mkdir(parents=True, exist_ok=True)
+    made = _Made(spec, {number: {} for number in spec.tasks})
+    for number, attempt in _finished(parts):
+        made.note(number, attempt, _load(parts / _part_name(number, attempt)).success)
+    _make_missing(spec, parts, workers, made, on_progress)
+    files = [_merge(spec, folder, parts, number, made.kept(number)) for number in spec.tasks]
+    record = DemosRecord(
+        spec=spec,
+        files=files,
+        discarded=made.discarded(),
+        wall_seconds=time.monotonic() - started,
+        mujoco=version("mujoco"),
+        robosuite=version("robosuite"),
+    )
+    write_record(record_path, record)
+    shutil.rmtree(folder / _PARTS)
+    return record
+
+
+@dataclass
+class _Made:
+    """Which attempts exist, per task. The set is the first `episodes` successes in the order of attempts."""
+
+    spec: DemosSpec
+    outcomes: dict[int, dict[int, bool]]
+    running: set[_Try] = field(default_factory=set)
+
+    def note(self, number: int, attempt: int, success: bool) -> None:
+        if number in self.outcomes:
+            self.outcomes[number][attempt] = success
+        self.running.discard(_Try(number, attempt))
+
+    def missing(self) -> Iterator[_Try]:
+        """Attempts that are certainly needed, given what is known: as many as demonstrations, and one per failure."""
+        for number, outcomes in self.outcomes.items():
+            failures = sum(not success for success in outcomes.values())
+            if failures > _SPARE_TRIES + (_MOST_TRIES_PER_DEMO - 1) * self.spec.episodes:
+                raise BadInput(
+                    "demonstrations", "tasks", number, f"a task the expert masters; it failed {failures} times"
+                )
+            for attempt in range(self.spec.episodes + failures):
+                if attempt not in outcomes and _Try(number, attempt) not in self.running:
+                    yield _Try(number, attempt)
+
+    def kept(self, number: int) -> list[int]:
+        outcomes = self.outcomes[number]
+        return [attempt for attempt in sorted(outcomes) if outcomes[attempt]][: self.spec.episodes]
+
+    def discarded(self) -> int:
+        return sum(not success for outcomes in self.outcomes.values() for success in outcomes.values())
+
+    def progress(self) -> Progress:
+        done = sum(len(self.kept(number)) for number in self.outcomes)
+        return Progress(done, len(self.outcomes) * self.spec.episodes, self.discarded())
+
+
+def _make_missing(
+    spec: DemosSpec, parts: Path, workers: int, made: _Made, on_progress: Callable[[Progress], None]
+) -> None:
+    if next(made.missing(), None) is None:
+        return
+    futures: set[Future[tuple[_Try, bool]]] = set()
+    with one_thread_each():
+        pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(),)
+        )
+        try:
+            while True:
+                for item in made.missing():
+                    if len(futures) >= workers:
+                        break
+                    made.running.add(item)
+                    futures.add(pool.submit(_make_one, spec, parts, item))
+                if not futures:
+                    return
+                finished, futures = wait(futures, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    item, success = future.result()
+                    made.note(item.task, item.attempt, success)
+                on_progress(made.progress())
+        except BrokenProcessPool as error:
+            raise MachineFault(
+                "a simulator process died (out of memory, or its graphics driver). "
+                "What was made is kept: run the command again, with fewer workers if memory is short"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+# --- one episode, in a worker ------------------------------------------------------------------------------
+
+_scenes: dict[tuple[str, int, int], Scene] = {}
+"""The worker's scenes, at most two: the last demonstrations of one task run beside the first of the next."""
+
+
+def _make_one(spec: DemosSpec, parts: Path, item: _Try) -> tuple[_Try, bool]:
+    demo = record_demo(_scene(spec, item.task), spec, item.attempt)
+    write_atomically(parts / _part_name(item.task, item.attempt), _packed(demo))
+    return item, demo.success
+
+
+def _scene(spec: DemosSpec, number: int) -> Scene:
+    from harness.libero.scene import Scene
+
+    key = (spec.task_suite, number, spec.camera_size)
+    if key not in _scenes:
+        while len(_scenes) >= 2:
+            _scenes.pop(next(iter(_scenes))).close()
+        _scenes[key] = Scene(task(spec.task_suite, number), spec.protocol())
+    return _scenes[key]
+
+
+def record_demo(scene: Scene, spec: DemosSpec, attempt: int) -> Demo:
+    """One attempt, a function of (spec, task, attempt) alone. Odd attempts are noisy. Raises BadInput (uncovered)."""
+    from harness.libero.expert import Expert, uncovered_reason
+
+    seed = _attempt_seed(spec, scene.task.number, attempt)
+    start = scene.draw(seed, spec.jitter_m, spec.arm_noise_rad)
+    reason = uncovered_reason(scene.world)
+    if reason is not None:
+        raise BadInput("demonstrations", "tasks", scene.task.number, f"a task the expert covers; {reason}")
+    noisy = attempt % 2 == 1 and spec.action_noise > 0
+    generator = np.random.default_rng([seed, 1])
+    expert = Expert(scene.world)
+    tape = _Tape(scene, start.observation)
+    key = EpisodeKey(task_suite=spec.task_suite, task=scene.task.number, initial_state=attempt, seed=spec.seed)
+    episode = play(
+        tape,
+        start.observation,
+        key,
+        scene.protocol,
+        scene.task.instruction,
+        with_images=lambda step: step % spec.frame_stride == 0,
+    )
+    clean: list[NDArray[np.float64]] = []
+    try:
+        next(episode)
+        while True:
+            action = expert.act()
+            clean.append(action)
+            executed = action.copy()
+            if noisy:
+                executed[:3] = np.clip(action[:3] + generator.normal(0.0, spec.action_noise, 3), -1.0, 1.0)
+            episode.send(executed[None])
+    except StopIteration as stop:
+        ending: Ending = stop.value
+    return tape.demo(ending, np.array(clean), noisy, seed, start.scene_sha256)
+
+
+class _Tape:
+    """A scene that writes down what is before each action."""
+
+    def __init__(self, scene: Scene, first: Observation) -> None:
+        self._scene = scene
+        self._now = first
+        self._observations: list[Observation] = []
+        self._states: list[NDArray[np.float64]] = []
+
+    def step(self, action: NDArray[np.float64], *, look: bool) -> Observation:
+        self._observations.append(self._now)
+        self._states.append(self._scene.simulator_state())
+        self._now = self._scene.step(action, look=look)
+        return self._now
+
+    def success(self) -> bool:
+        return self._scene.success()
+
+    def demo(self, ending: Ending, clean: NDArray[np.float64], noisy: bool, seed: int, sha256: str) -> Demo:
+        seen = self._observations
+        frames = [index for index, observation in enumerate(seen) if observation.images]
+        return Demo(
+            success=ending.outcome == "success",
+            noisy=noisy,
+            seed=seed,
+            scene_sha256=sha256,
+            actions=clean[: ending.steps],
+            executed=ending.actions,
+            states=np.array(self._states),
+            positions=np.array([observation.position for observation in seen]),
+            quaternions=np.array([observation.quaternion for observation in seen]),
+            grippers=np.array([observation.gripper for observation in seen]),
+            joints=np.array([observation.joints for observation in seen]),
+            frame_index=np.array(frames, dtype=np.int64),
+            frames={
+                camera: np.array([seen[index].images[camera] for index in frames])
+                for camera in self._scene.protocol.cameras
+            },
+        )
+
+
+def _attempt_seed(spec: DemosSpec, number: int, attempt: int) -> int:
+    text = f"demonstration/{spec.task_suite}/{number}/{attempt}/{spec.seed}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+# --- parts and files ---------------------------------------------------------------------------------------
+
+
+def _part_name(number: int, attempt: int) -> str:
+    return f"{number}-{attempt}.npz"
+
+
+def _finished(parts: Path) -> list[tuple[int, int]]:
+    """(task, attempt) of the parts on disk."""
+    names = [path.stem.split("-") for path in parts.glob("*.npz") if not path.name.startswith(".")]
+    return [(int(number), int(attempt)) for number, attempt in names]
+
+
+def _packed(demo: Demo) -> bytes:
+    arrays: dict[str, Any] = {name: value for name, value in vars(demo).items() if name != "frames"}
+    arrays |= {f"frames/{camera}": frames for camera, frames in demo.frames.items()}
+    if not demo.success:
+        arrays |= {f"frames/{camera}": frames[:0] for camera, frames in demo.frames.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _load(path: Path) -> Demo:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values: dict[str, Any] = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise DamagedRecord(f"{path}: not a demonstration part ({error}); delete it and run again") from error
+    frames = {name.removeprefix("frames/"): values.pop(name) for name in list(values) if name.startswith("frames/")}
+    for name, kind in (("success", bool), ("noisy", bool), ("seed", int), ("scene_sha256", str)):
+        values[name] = kind(values[name])
+    return Demo(frames=frames, **values)
+
+
+def _merge(spec: DemosSpec, folder: Path, parts: Path, number: int, attempts: list[int]) -> DemosFile:
+    path = folder / f"{task_names(spec.task_suite)[number]}_demo.hdf5"
+    demos = (_load(parts / _part_name(number, attempt)) for attempt in attempts)
+    return write_demos_file(path, task(spec.task_suite, number), spec.model_dump_json(), spec.frame_stride, demos)

@@ -1,0 +1,55 @@
+"""From where the hand should be to the 7-D action that moves it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.libero.geometry import Array, rotation_vector, yaw_rotation
+
+OPEN, CLOSE = -1.0, 1.0
+
+POSITION_SCALE_M = 0.05
+ROTATION_SCALE_RAD = 0.5
+"""An action of 1 asks for this much (robosuite's `osc_pose.json`, `output_max`)."""
+
+_POSITION_GAIN = 3.0
+_ROTATION_GAIN = 2.0
+"""The controller covers about a quarter of a commanded step in one control period, so the error is over-asked."""
+
+_DOWN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+"""The gripper site looking straight down, fingers opening along the world's y (robosuite's default orientation)."""
+
+
+@dataclass(frozen=True)
+class HandTarget:
+    """Where the hand should be.
+
+    Attributes:
+        position: of the gripper site, metres, float64 (3,).
+        yaw: of the closing direction from the world's y, radians.
+        gripper: −1 open, +1 close.
+        speed: largest size of each translation component, in controller units (0, 1].
+    """
+
+    position: Array
+    yaw: float
+    gripper: float
+    speed: float = 1.0
+
+
+def towards(target: HandTarget, position: Array, rotation: Array) -> Array:
+    """The action from the hand's pose towards the target: float64 (7,) in [-1, 1].
+
+    The translation is scaled as a whole, so that the hand moves in a straight line. The gripper is symmetric: of the
+    two equivalent yaws the nearer one is taken.
+    """
+    step = (target.position - position) * _POSITION_GAIN / POSITION_SCALE_M
+    largest = float(np.abs(step).max())
+    if largest > target.speed:
+        step = step * (target.speed / largest)
+    now = np.arctan2(-rotation[0, 0], rotation[1, 0])
+    nearest = target.yaw + np.pi * np.round((now - target.yaw) / np.pi)
+    turn = rotation_vector(yaw_rotation(nearest) @ _DOWN @ rotation.T) * _ROTATION_GAIN / ROTATION_SCALE_RAD
+    return np.concatenate([step, np.clip(turn, -1.0, 1.0), [target.gripper]])
