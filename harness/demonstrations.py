@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.display import Display
-from harness.libero.demos import DemosRecord, DemosSpec, make_demonstrations
+from harness.libero.demos import RECORD_FILE, DemosRecord, DemosSpec, Progress, make_demonstrations
 from harness.plan import MakeDemonstrations, Plan
 from harness.store import Store
 from harness.suite import Data
@@ -33,7 +33,17 @@ def make_planned(plan: Plan, store: Store, display: Display) -> None:
     """Makes what a plan needs, as the work under way on `display`."""
     spec = demonstrations_spec(plan.data, plan.seed)
     record = _make(spec, demonstrations_folder(plan, store), plan.workers, display)
-    display.finish(f"{record.kept} kept, {record.discarded} failed and discarded")
+    display.finish(spoken_record(record))
+
+
+def demonstrations_ready(plan: Plan, store: Store) -> bool:
+    """Whether a whole set lies there: its record is written last."""
+    return (demonstrations_folder(plan, store) / RECORD_FILE).exists()
+
+
+def spoken_record(record: DemosRecord) -> str:
+    kept = len(record.spec.tasks) * record.spec.episodes
+    return f"{kept} demonstrations, {record.discarded} failed and discarded"
 
 
 def make_shown(spec: DemosSpec, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:
@@ -54,6 +64,7 @@ def make_shown(spec: DemosSpec, folder: Path, workers: int, console: Console, *,
 
 
 def _make(spec: DemosSpec, folder: Path, workers: int, display: Display) -> DemosRecord:
-    return make_demonstrations(
-        spec, folder, workers=workers, on_progress=lambda done, total: display.advance(done, total, "episodes")
-    )
+    def on_progress(progress: Progress) -> None:
+        display.advance(progress.done, progress.total, f"{progress.done} kept, {progress.discarded} discarded")
+
+    return make_demonstrations(spec, folder, workers, on_progress)

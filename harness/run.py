@@ -10,10 +10,9 @@ from pathlib import Path
 from harness.compare.baseline import Acceptance, Baseline, accept
 from harness.compare.comparison import Comparison, compare
 from harness.compare.published import load_published
-from harness.demonstrations import demonstrations_folder, make_planned
+from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
 from harness.evaluate import evaluate_arm
-from harness.libero.demos import demonstrations_ready
 from harness.machine import Fingerprint
 from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, next_work, remaining_work
 from harness.reading import read_plan, read_progress, read_results
@@ -70,7 +69,7 @@ def _new_result(plan: Plan, suite_text: str, place: Workplace) -> ResultFolder:
 
 def progress_of(plan: Plan, result: ResultFolder | None, store: Store) -> Progress:
     """How far a plan has come; with no result yet, only demonstrations can be there already."""
-    ready = plan.needs_demonstrations and demonstrations_ready(demonstrations_folder(plan, store))
+    ready = plan.needs_demonstrations and demonstrations_ready(plan, store)
     return read_progress(result, plan, ready) if result else Progress(demonstrations_ready=ready)
 
 

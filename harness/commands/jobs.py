@@ -92,7 +92,7 @@ def _tasks(text: str) -> list[int]:
 
 
 def demos(request: DemosRequest, output: Output) -> None:
-    from harness.demonstrations import demonstrations_spec, make_shown
+    from harness.demonstrations import demonstrations_spec, make_shown, spoken_record
 
     tables = {
         "source": "expert",
@@ -112,6 +112,4 @@ def demos(request: DemosRequest, output: Output) -> None:
     if output.json:
         print(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}, indent=1))
     else:
-        output.console.print(
-            f"{folder}: {record.kept} episodes kept, {record.discarded} failed and discarded", highlight=False
-        )
+        output.console.print(f"{folder}: {spoken_record(record)}", highlight=False)
