@@ -64,9 +64,11 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _simulation() -> list[Finding]:
-    from harness.libero.probe import probe_simulation
+    from harness.libero.probe import check_machine
 
-    return [Finding(name=probe.name, found=probe.detail, ok=probe.ok, mend=probe.mend) for probe in probe_simulation()]
+    return [
+        Finding(name=check.name, found=check.detail, ok=check.ok, mend=check.mend or "") for check in check_machine()
+    ]
 
 
 def _hardware() -> list[Finding]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from harness.display import Display
 from harness.errors import HarnessError
 from harness.libero.pool import evaluate
-from harness.libero.probe import gl_strings
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
@@ -26,7 +25,8 @@ def evaluate_arm(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fing
     protocol = preset(plan.evaluation.protocol)
     folder, file = result.arm(work.arm.name), result.episodes_file(work.arm.name)
     export = _export_folder(work.arm, result)
-    _keep_arm_record(folder / "protocol.json", work.arm, protocol, export, machine)
+    arm_file = folder / "protocol.json"
+    arm = _arm_record(arm_file, work.arm, protocol, export, machine)
     earlier = len(read_lines(file, EpisodeRecord))
     counts: dict[str, int] = {}
 
@@ -35,21 +35,17 @@ def evaluate_arm(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fing
         counts[record.outcome] = counts.get(record.outcome, 0) + 1
         display.advance(sum(counts.values()), len(work.episodes), _spoken(counts))
 
-    policy = _load(export) if export else None
-    try:
-        evaluate(
-            work.arm.name,
-            policy or work.arm.name,
-            list(work.episodes),
-            protocol,
-            workers=plan.evaluation.workers,
-            max_tries=plan.evaluation.max_tries,
-            on_record=on_record,
-            actions_folder=folder / "actions",
-        )
-    finally:
-        if policy is not None:
-            policy.close()
+    report = evaluate(
+        work.arm.name,
+        (lambda: _load(export)) if export else None,
+        list(work.episodes),
+        protocol,
+        workers=plan.evaluation.workers,
+        max_tries=plan.evaluation.max_tries,
+        on_record=on_record,
+        actions_folder=folder / "actions",
+    )
+    write_record(arm_file, arm.model_copy(update={"gl_vendor": report.gl_vendor, "gl_renderer": report.gl_renderer}))
     display.finish(_spoken(counts) + (f", {earlier} more from before" if earlier else ""))
 
 
@@ -67,9 +63,10 @@ def _load(export: Path) -> Policy:
     return CheckpointPolicy(export)
 
 
-def _keep_arm_record(
+def _arm_record(
     file: Path, arm: PlannedArm, protocol: Protocol, export: Path | None, machine: Fingerprint
-) -> None:
+) -> ArmRecord:
+    """The record of what makes this arm's episodes; an earlier one must agree."""
     if file.exists():
         earlier = read_record(file, ArmRecord)
         if earlier.protocol != protocol:
@@ -77,18 +74,17 @@ def _keep_arm_record(
                 f"{file.parent} holds episodes under protocol {earlier.protocol.name} ({earlier.protocol.digest()}), "
                 f"not {protocol.name} ({protocol.digest()}): protocols are never mixed; use another --results"
             )
-        return
-    vendor, renderer = gl_strings()
-    policy = str(export) if export else arm.name
+        return earlier
     record = ArmRecord(
         arm=arm.name,
-        policy=policy,
+        policy=str(export) if export else arm.name,
         protocol=protocol,
         fingerprint=machine,
-        gl_vendor=vendor,
-        gl_renderer=renderer,
+        gl_vendor=None,
+        gl_renderer=None,
     )
     write_record(file, record)
+    return record
 
 
 def _spoken(counts: dict[str, int]) -> str:

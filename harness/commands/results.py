@@ -17,13 +17,12 @@ MIB = 2**20
 
 
 def compare_again(name: str, output: Output) -> ExitCode:
-    from harness.reading import read_plan
     from harness.report.terminal import show
     from harness.run import Workplace, conclude
 
     result = output.store.find(name)
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
-    comparison = conclude(read_plan(result), result, place)
+    comparison = conclude(result, place)
     if output.json:
         print(comparison.model_dump_json(indent=1))
     else:
@@ -32,12 +31,11 @@ def compare_again(name: str, output: Output) -> ExitCode:
 
 
 def report(name: str, output: Output) -> None:
-    from harness.reading import read_plan
     from harness.run import Workplace, conclude
 
     result = output.store.find(name)
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
-    comparison = conclude(read_plan(result), result, place)
+    comparison = conclude(result, place)
     print(comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
 
 
