@@ -201,13 +201,21 @@ def test_frozen_are_exactly_the_parameters_the_loss_cannot_reach():
     assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters() if parameter.grad is not None)
 
 
+def test_the_last_prefix_is_not_computed():
+    model = build("pi0", "tiny")
+    seen = []
+    model.layers[-1].register_forward_hook(lambda layer, inputs, outputs: seen.append(outputs[0]))
+    model(tiny_batch())
+    assert seen == [None]
+
+
 def test_loss_is_a_function_of_batch_and_generator():
     torch.manual_seed(0)
     model = build("pi0", "tiny")
     first = model(tiny_batch(3))
-    torch.manual_seed(99)
-    assert torch.equal(first, model(tiny_batch(3)))
     batch = tiny_batch(3)
+    torch.manual_seed(99)
+    assert torch.equal(first, model(batch))
     other = Batch(batch.observation, batch.actions, torch.Generator().manual_seed(4))
     assert not torch.equal(first, model(other))
     assert first.dtype == torch.float32 and first.shape == ()
