@@ -40,6 +40,8 @@ WORKER = "harness.train.worker"
 RUN_FILE, SPEC_FILE, STEPS_FILE = "run.json", "spec.json", "steps.parquet"
 _TORCHRUN_LOG = "torchrun.log"
 _POLL_SECONDS = 0.1
+_START_SECONDS = 120.0
+"""What importing and building may take before the first step, on top of `hang_seconds`; a busy machine is slow at it."""
 _STOP_SECONDS = 10.0
 """How long torchrun is given to stop its ranks before they are killed."""
 _WORDS = 4000
@@ -66,8 +68,8 @@ def launch(
     """Runs one fresh process group to its end and records it in the attempt's folder, `run.json` last.
 
     Args:
-        hang_seconds: without a sign of life from any rank for this long, the run counts as HUNG and is ended.
-            Starting up counts: importing and building must fit.
+        hang_seconds: without a sign of life from any rank for this long, the run counts as HUNG and is ended. Before
+            the first step two minutes more are granted, for importing and building.
         on_step: called with each step once all ranks have finished it (the slowest rank's times).
         worker: module each rank runs, with the path of `spec.json` as its argument.
 
@@ -140,8 +142,9 @@ class _Group:
         while self._process.poll() is None:
             if self._follower.poll(on_step):
                 alive_at = time.monotonic()
-            elif time.monotonic() - alive_at > hang_seconds:
-                return self._hung(hang_seconds)
+            patience = hang_seconds + (0 if self._follower.steps else _START_SECONDS)
+            if time.monotonic() - alive_at > patience:
+                return self._hung(patience)
             time.sleep(_POLL_SECONDS)
         self._follower.poll(on_step)
         return None
@@ -158,12 +161,12 @@ class _Group:
         kill_all(below)
         self._process.wait()
 
-    def _hung(self, hang_seconds: float) -> tuple[Outcome, Failure]:
+    def _hung(self, patience: float) -> tuple[Outcome, Failure]:
         stacks = dump_stacks(self._attempt, self._process.pid, self._ranks)
         kill_all(descendants(self._process.pid))
         culprit = late_rank(stacks)
         phases = [self._follower.phase(rank) for rank in range(self._ranks)]
-        reason = f"no rank made progress for {hang_seconds:g} s; "
+        reason = f"no rank made progress for {patience:g} s; "
         if culprit is None:
             reason += f"no single rank is at fault (while {phases[0]})"
         else:

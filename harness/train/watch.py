@@ -25,6 +25,8 @@ class StepsFollower:
         self._offsets, self._cut_off = [0] * ranks, [b""] * ranks
         self._pending: dict[int, list[StepRow]] = {}
         self._phases: list[str] = []
+        self.steps = 0
+        """How many steps were handed on."""
 
     def poll(self, on_step: Callable[[StepRow], None]) -> bool:
         """Calls `on_step` with each newly finished step. True when some rank has shown a sign of life."""
@@ -49,6 +51,7 @@ class StepsFollower:
                 waiting = self._pending.setdefault(row.step, [])
                 waiting.append(row)
                 if len(waiting) == self._ranks:
+                    self.steps += 1
                     on_step(merge_ranks([[row] for row in self._pending.pop(row.step)])[0])
             return bool(fresh)
         return False
