@@ -71,7 +71,7 @@ def _pairs(comparison: Comparison) -> str:
         f"Student over seeds from {SEEDS_FOR_A_BACKEND} training seeds on). p: exact McNemar, not corrected for the "
         "number of rows.",
     )
-    titles: dict[str, str] = {**TITLES}
+    titles: dict[str, str] = dict(TITLES.items())
     for found in comparison.success_pairs:
         first = found.task_suite == "all"
         table.add(
@@ -143,9 +143,9 @@ def _published_rates(table: PublishedTable) -> Table:
 def _published_differences(found: PublishedComparison, comparison: Comparison) -> Table:
     table = Table(
         ["Difference", *TITLES.values()],
-        reading=f"{found.table.candidate_backend} minus {found.table.reference_backend} in percentage points, Newcombe's "
-        f"{comparison.confidence:.0%} interval. Bold: more than chance among episodes (Fisher's exact test, Holm over "
-        "the table). One training run per row: seeds are not in it.",
+        reading=f"{found.table.candidate_backend} minus {found.table.reference_backend} in percentage points, with "
+        f"Newcombe's {comparison.confidence:.0%} interval. Bold: more than chance among episodes (Fisher's exact "
+        "test, Holm over the table). One training run per row: seeds are not in it.",
     )
     for model in dict.fromkeys(d.model for d in found.differences):
         cells = {d.task_suite: d for d in found.differences if d.model == model}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 POWER = 0.9
 """Probability of seeing an effect of the size called detectable."""
+FAR = 100.0
+"""Critical values of t beyond which only the scatter of the sample's own standard deviation counts."""
 
 
 def smallest_detectable_log_ratio(pairs: int, log_sd: float, alpha: float, power: float = POWER) -> float:
@@ -96,7 +98,11 @@ def _noncentrality(degrees: int, tail: float, power: float) -> float:
     """Shift, in standard errors, at which a one-sided t test of size `tail` has probability `power`."""
     from scipy import special
 
-    return float(special.nctdtrinc(degrees, 1 - power, special.stdtrit(degrees, 1 - tail)))
+    critical = float(special.stdtrit(degrees, 1 - tail))
+    if critical > FAR:
+        # Here the mean's own noise is nothing beside the shift, and `nctdtrinc` may never return.
+        return critical * math.sqrt(float(special.chdtri(degrees, 1 - power)) / degrees)
+    return float(special.nctdtrinc(degrees, 1 - power, critical))
 
 
 def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:

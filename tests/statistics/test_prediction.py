@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.statistics.prediction import predict
+
+figures = st.lists(st.floats(0.1, 10), min_size=2, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(figures, figures, st.floats(1e-3, 1e6))
+def test_units_do_not_matter(old: list[float], new: list[float], factor: float) -> None:
+    plain = predict(old, new, 0.01)
+    scaled = predict([x * factor for x in old], [x * factor for x in new], 0.01)
+    assert scaled.ratio == pytest.approx(plain.ratio, rel=1e-6)
+    if plain.log_sd and plain.log_sd > 1e-6:
+        assert scaled.p_larger == pytest.approx(plain.p_larger, abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(figures, figures)
+def test_the_two_sides_complement_each_other(old: list[float], new: list[float]) -> None:
+    found = predict(old, new, 0.01)
+    if found.log_sd:
+        assert found.p_larger + found.p_smaller == pytest.approx(1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(figures, st.floats(0.1, 10), st.floats(1.01, 3))
+def test_a_worse_figure_is_never_less_suspicious(old: list[float], new: float, factor: float) -> None:
+    assert predict(old, [new * factor], 0.01).p_larger <= predict(old, [new], 0.01).p_larger + 1e-12
+
+
+def test_one_baseline_value_shows_nothing() -> None:
+    found = predict([1.0], [99.0], 0.01)
+    assert (found.low, found.high, found.p_larger, found.p_smaller) == (None, None, 1.0, 1.0)
+
+
+def test_equal_values_leave_no_noise() -> None:
+    same = predict([3.0] * 4, [3.0, 3.0], 0.01)
+    assert (same.p_larger, same.p_smaller, same.ratio) == (1.0, 1.0, 1.0)
+    assert predict([3.0] * 4, [3.1], 0.01).p_larger == 0.0
+    assert predict([3.0] * 4, [2.9], 0.01).p_smaller == 0.0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_figures_without_a_logarithm_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        predict([1.0, bad], [1.0], 0.01)
+    with pytest.raises(ValueError, match="positive"):
+        predict([1.0, 1.0], [bad], 0.01)
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 1), (20, 3)])
+def test_the_false_alarm_rate_is_kept(n: int, k: int) -> None:
+    rng = np.random.default_rng(1)
+    alarms = 0
+    trials = 4000
+    for _ in range(trials):
+        values = np.exp(rng.normal(0, 0.01, n + k)).tolist()
+        alarms += predict(values[:n], values[n:], 0.05).p_larger < 0.05
+    assert alarms / trials == pytest.approx(0.05, abs=0.011)  # three standard errors
