@@ -9,5 +9,11 @@ if TYPE_CHECKING:
 
 
 def unsupported(cell: Cell, cuda: bool) -> str | None:  # noqa: ARG001
-    """The reason why this cell cannot run here, or None."""
+    """The reason why this cell cannot run, or None. All else runs on gloo and CPU as on nccl and GPUs.
+
+    Args:
+        cuda: whether each rank will have a GPU.
+    """
+    if cell.backend.backend == "fsdp" and cell.ranks == 1:
+        return "FSDP1 does not shard over one rank: it switches to NO_SHARD by itself"
     return None

@@ -41,7 +41,7 @@ RUN_FILE, SPEC_FILE, STEPS_FILE = "run.json", "spec.json", "steps.parquet"
 _TORCHRUN_LOG = "torchrun.log"
 _POLL_SECONDS = 0.1
 _START_SECONDS = 120.0
-"""What importing and building may take before the first step, on top of `hang_seconds`; a busy machine is slow at it."""
+"""What importing and building may take before the first step, on top of `hang_seconds`; a busy machine is slow."""
 _STOP_SECONDS = 10.0
 """How long torchrun is given to stop its ranks before they are killed."""
 _WORDS = 4000
@@ -78,7 +78,7 @@ def launch(
         DiskFull: a record could not be written. No process is left behind.
     """
     # Ranks must not give up on each other before the launcher has seen the hang and taken their stacks.
-    spec = spec.model_copy(update={"collective_timeout_seconds": 2 * hang_seconds + 60})
+    spec = spec.model_copy(update={"collective_timeout_seconds": 2 * (hang_seconds + _START_SECONDS)})
     attempt = Path(spec.folder)
     (attempt / LOGS).mkdir(parents=True, exist_ok=True)
     write_record(attempt / SPEC_FILE, spec)

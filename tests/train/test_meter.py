@@ -1,0 +1,95 @@
+import math
+import random
+
+import pytest
+
+from harness.train.meter import Steadiness, Stopwatch, final_loss, merge_ranks, percentile, speed, steadiness
+from harness.train.records import StepRow
+
+
+def row(step: int, seconds: float = 1.0, *, loss: float | None = 1.0, data: float = 0.1, resumed: bool = False):
+    return StepRow(
+        step=step,
+        step_seconds=seconds,
+        data_seconds=data,
+        loss=loss,
+        gradient_norm=1.0,
+        learning_rate=1e-3,
+        samples=16,
+        tokens=960,
+        resumed=resumed,
+    )
+
+
+def noisy(centre: float, count: int, seed: int = 0) -> list[float]:
+    generator = random.Random(seed)
+    return [centre * math.exp(generator.gauss(0, 0.02)) for _ in range(count)]
+
+
+def test_stopwatch_reads_only_its_clocks():
+    wall, cpu = iter([10.0, 100.0, 103.5]), iter([1.0, 2.0, 2.25])
+    watch = Stopwatch(lambda: next(wall), lambda: next(cpu))
+    watch.start()
+    lap = watch.stop()
+    assert (lap.wall_seconds, lap.cpu_seconds) == (3.5, 0.25)
+
+
+def test_slowest_rank_counts_and_unshared_steps_do_not():
+    merged = merge_ranks([[row(0, 1.0, data=0.5), row(1, 3.0)], [row(0, 2.0, data=0.1), row(1, 1.0), row(2)]])
+    assert [(r.step, r.step_seconds, r.data_seconds) for r in merged] == [(0, 2.0, 0.5), (1, 3.0, 0.1)]
+    assert merge_ranks([]) == []
+
+
+def test_speed_drops_warmup_and_resumed_rows():
+    rows = [row(0, 99.0, resumed=True), row(1, 50.0), *(row(step, 2.0) for step in range(2, 11)), row(11, 4.0)]
+    figures = speed(rows, warmup_steps=1, cpu_seconds_per_step=0.5)
+    assert figures.measured_steps == 10
+    assert figures.median_step_seconds == 2.0
+    assert figures.p95_step_seconds == pytest.approx(2.0 + 0.55 * 2.0)
+    assert figures.samples_per_second == pytest.approx(160 / 22)
+    assert figures.tokens_per_second == pytest.approx(9600 / 22)
+    assert figures.steadiness == "STEADY"
+
+
+def test_no_step_after_warmup_is_no_speed():
+    assert speed([row(0), row(1)], warmup_steps=2, cpu_seconds_per_step=0.5) is None
+    assert speed([row(0, resumed=True)], warmup_steps=0, cpu_seconds_per_step=None) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_is_steady(seed):
+    assert steadiness(noisy(1.0, 30, seed)) is Steadiness.STEADY
+
+
+def test_drifts_are_told_by_their_direction():
+    assert steadiness(noisy(1.0, 15) + noisy(1.2, 15)) is Steadiness.SLOWING
+    assert steadiness(noisy(1.3, 15) + noisy(1.0, 15)) is Steadiness.UNSTEADY
+    assert steadiness([1.0] * 15 + [1.04] * 15) is Steadiness.STEADY
+
+
+def test_drift_within_chance_is_steady():
+    wild = [1.0, 1.4, 1.1, 1.5, 1.2, 1.3, 1.2, 1.6, 1.1]
+    assert steadiness(wild) is Steadiness.STEADY
+
+
+def test_scatter_or_too_few_steps_is_unsteady():
+    assert steadiness([1.0, 2.0] * 10) is Steadiness.UNSTEADY
+    assert steadiness([1.0] * 5) is Steadiness.UNSTEADY
+    assert steadiness([1.0] * 6) is Steadiness.STEADY
+
+
+def test_one_slow_step_is_no_drift():
+    assert steadiness([1.0] * 25 + [9.0] + [1.0] * 4) is Steadiness.STEADY
+
+
+def test_percentile_between_neighbours():
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
+    assert percentile([7.0], 0.95) == 7.0
+
+
+def test_final_loss_is_over_the_last_tenth():
+    rows = [row(step, loss=float(step)) for step in range(20)]
+    assert final_loss(rows) == 18.5
+    assert final_loss(rows[:3]) == 2.0
+    assert final_loss([*rows, row(20, loss=None)]) is None
+    assert final_loss([]) is None

@@ -1,0 +1,114 @@
+from harness.train.outcome import Evidence, TorchrunReport, judge, late_rank, read_torchrun_report
+from harness.train.records import Outcome, RankFailure
+
+REPORT = """
+worker FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:01
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 6287)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 6288)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 6288
+"""
+
+
+def failure(rank: int, *, waited: bool = False, at: float = 0.0, outcome: Outcome = Outcome.CRASHED) -> RankFailure:
+    return RankFailure(rank=rank, outcome=outcome, reason="E: x", traceback=f"of {rank}", waited=waited, at=at)
+
+
+def evidence(*failures: RankFailure, codes: dict[int, int], first: int | None = None, **more) -> Evidence:
+    plain = {"ranks": 2, "exit_code": 1, "reported": frozenset(), "out_of_memory_kills": 0, "last_words": {}}
+    return Evidence(failures=failures, torchrun=TorchrunReport(codes, first), **(plain | more))
+
+
+def test_torchrun_report_is_read():
+    report = read_torchrun_report(REPORT)
+    assert dict(report.exit_codes) == {0: -15, 1: -9}
+    assert report.first == 1
+    assert read_torchrun_report("all went well").first is None
+
+
+def test_all_reported_is_ok():
+    good = evidence(codes={}, exit_code=0, reported=frozenset({0, 1}))
+    assert judge(good) == (Outcome.OK, None)
+
+
+def test_a_missing_report_is_never_ok():
+    outcome, why = judge(evidence(codes={}, exit_code=0, reported=frozenset({0})))
+    assert outcome is Outcome.CRASHED
+    assert "[1] left no report" in why.reason
+
+
+def test_killed_rank_comes_before_what_its_peers_say():
+    outcome, why = judge(evidence(failure(0), codes={0: 1, 1: -9}, first=1))
+    assert (outcome, why.rank, why.exit_code) == (Outcome.CRASHED, 1, -9)
+
+
+def test_kill_with_memory_evidence_is_out_of_memory():
+    outcome, why = judge(evidence(codes={0: -15, 1: -9}, first=1, out_of_memory_kills=1))
+    assert (outcome, why.rank) == (Outcome.OOM, 1)
+    assert judge(evidence(codes={1: -11}, first=1, out_of_memory_kills=1))[0] is Outcome.CRASHED
+
+
+def test_raising_rank_comes_before_waiting_ones_and_late_kills():
+    outcome, why = judge(evidence(failure(0, waited=True, at=1.0), failure(1, at=2.0), codes={0: -9, 1: 1}, first=1))
+    assert (outcome, why.rank, why.traceback) == (Outcome.CRASHED, 1, "of 1")
+
+
+def test_earliest_of_several_raising_ranks():
+    assert judge(evidence(failure(0, at=2.0), failure(1, at=1.0), codes={0: 1, 1: 1}, first=0))[1].rank == 1
+
+
+def test_outcome_of_the_failure_is_kept():
+    assert judge(evidence(failure(0, outcome=Outcome.OOM), codes={0: 1}, first=0))[0] is Outcome.OOM
+
+
+def test_silent_exit():
+    outcome, why = judge(evidence(failure(0, waited=True), codes={0: 1, 1: 7}, first=0))
+    assert (outcome, why.rank, why.exit_code) == (Outcome.CRASHED, 1, 7)
+
+
+def test_only_timeouts_blame_the_rank_without_one():
+    outcome, why = judge(evidence(failure(0, waited=True), codes={0: 1, 1: -15}, first=0))
+    assert (outcome, why.rank) == (Outcome.HUNG, 1)
+
+
+def test_torchrun_killed():
+    outcome, why = judge(evidence(codes={}, exit_code=-9))
+    assert outcome is Outcome.CRASHED
+    assert "torchrun was killed by signal 9 (SIGKILL)" in why.reason
+
+
+WAITING = """Thread 0x7f (most recent call first):
+  File "/x/somewhere.py", line 1 in poll
+
+Current thread 0x7e (most recent call first):
+  File "/env/torch/distributed/distributed_c10d.py", line 5000 in barrier
+  File "/src/harness/train/loop.py", line 60 in measured_step
+"""
+BUSY = """Current thread 0x7e (most recent call first):
+  File "/src/data.py", line 7 in at
+  File "/src/harness/train/loop.py", line 90 in _step
+"""
+
+
+def test_late_rank_is_the_one_outside_of_collectives():
+    assert late_rank({0: WAITING, 1: BUSY}) == 1
+    assert late_rank({0: WAITING, 1: ""}) == 1  # a stopped process does not answer
+    assert late_rank({0: BUSY}) == 0
+
+
+def test_nobody_is_blamed_without_a_difference():
+    assert late_rank({0: WAITING, 1: WAITING}) is None
+    assert late_rank({0: BUSY, 1: BUSY}) is None

@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+import psutil
+
+from harness.train.processes import descendants, kill_all
+
+NAP = "import time; time.sleep(60)"
+CHILD = f"from harness.train.processes import die_with_parent; die_with_parent(); print('up', flush=True); {NAP}"
+PARENT = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {CHILD!r}]); time.sleep(60)"
+
+
+def start(code: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+
+def test_child_dies_with_a_killed_parent():
+    parent = start(PARENT)
+    assert parent.stdout.readline() == b"up\n"
+    (child,) = descendants(parent.pid)
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs([child], timeout=5)[1]
+
+
+def test_kill_all_leaves_nobody():
+    process = start(NAP)
+    kill_all([psutil.Process(process.pid)])
+    assert not psutil.pid_exists(process.pid)
+    assert descendants(process.pid) == []
