@@ -9,7 +9,7 @@ from harness.records import Value
 from harness.train.records import InForce, RunRecord, Workload
 
 SUBJECTS = ("torch", "transformers")
-"""Software whose version is part of both sides of every comparison; deepspeed is one side's own."""
+"""Software both sides run on: another release (2.13 → 2.14) blocks. DeepSpeed is one side's own."""
 
 
 class Difference(Value):
@@ -108,18 +108,23 @@ def _request(a: RunRecord, b: RunRecord) -> Iterator[_Fact]:
     yield _Fact("stack", a.run.cell.stack, b.run.cell.stack, "another training loop around the backend")
     yield _Fact("steps", a.run.steps, b.run.steps, "another length of run")
     yield _Fact("hardware", a.fingerprint.hardware_key, b.fingerprint.hardware_key, "another machine")
-    # Ranks under these backends may lawfully differ in threads; hosts of one key are taken as alike.
 
 
 def _versions(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
     old, new = a.fingerprint.versions, b.fingerprint.versions
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
+            same_release = _release(old.get(name)) == _release(new.get(name))
             yield Difference(
                 name=f"{name} version", reference=old.get(name, "–"), candidate=new.get(name, "–"),
-                why="the software of both sides" if name in SUBJECTS else "named; the pair may still be compared",
-                blocking=name in SUBJECTS,
+                why="another version of software",
+                blocking=name in SUBJECTS and not same_release,
             )  # fmt: skip
+
+
+def _release(version: str | None) -> list[str]:
+    """`2.13` of `2.13.0+cpu`."""
+    return [] if version is None else version.split(".")[:2]
 
 
 def audit_pairs(reference: str, candidate: str, pairs: list[tuple[RunRecord, RunRecord]]) -> Audit:

@@ -1,0 +1,6 @@
+"""Makes `comparison_records` importable; the report's tests use it too."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

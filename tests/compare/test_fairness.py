@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from comparison_records import MACHINE, a_failed_run, a_run
+
+from harness.compare.fairness import audit, audit_pairs
+from harness.suite import Optimizer
+from harness.train.records import Outcome, RunRecord
+
+WORKLOAD = {
+    "parameters": ("parameters", 1),
+    "trainable parameters": ("trainable_parameters", 5_000_000),
+    "initial weights": ("initial_weights_sha256", "b2" * 32),
+    "data": ("data_sha256", "c3" * 32),
+    "hashed batches": ("hashed_batches", 2),
+    "global batch": ("samples_per_step", 32),
+    "tokens per sample": ("tokens_per_sample", 121),
+    "tokens definition": ("tokens_definition", "text only"),
+}
+IN_FORCE = {
+    "world size": ("world_size", 4),
+    "collective backend": ("collective_backend", "nccl"),
+    "parameter dtype": ("parameter_dtype", "bfloat16"),
+    "master dtype": ("master_dtype", "bfloat16"),
+    "reduce dtype": ("reduce_dtype", "bfloat16"),
+    "micro-batch": ("micro_batch", 16),
+    "accumulation": ("accumulation", 2),
+    "gradient clipping": ("clip", 0.0),
+    "activation checkpointing": ("activation_checkpointing", True),
+    "optimizer class": ("optimizer_class", "FusedAdam"),
+    "optimizer lr": ("optimizer", Optimizer(lr=2e-3)),
+    "optimizer beta2": ("optimizer", Optimizer(beta2=0.999)),
+    "optimizer weight_decay": ("optimizer", Optimizer(weight_decay=0.1)),
+    "optimizer schedule": ("optimizer", Optimizer(schedule="cosine")),
+}
+
+
+def changed(part: str, field: str, value: Any) -> RunRecord:
+    run = a_run("fsdp2")
+    return run.model_copy(update={part: getattr(run, part).model_copy(update={field: value})})
+
+
+@pytest.mark.parametrize("key", ["zero2", "fsdp2", "ddp"])
+@pytest.mark.parametrize("repeat", [0, 1])
+def test_backends_alone_are_no_difference(key: str, repeat: int) -> None:
+    assert audit(a_run("zero3", repeat=repeat), a_run(key, repeat=repeat)) == []
+
+
+@pytest.mark.parametrize("name", WORKLOAD)
+def test_every_difference_of_the_workload_is_named(name: str) -> None:
+    found = audit(a_run("zero3"), changed("workload", *WORKLOAD[name]))
+    assert [(d.name, d.blocking) for d in found] == [(name, True)]
+    assert found[0].reference != found[0].candidate and found[0].why
+
+
+@pytest.mark.parametrize("name", IN_FORCE)
+def test_every_difference_of_what_is_in_force_is_named(name: str) -> None:
+    found = audit(a_run("zero3"), changed("in_force", *IN_FORCE[name]))
+    assert [(d.name, d.blocking) for d in found] == [(name, True)]
+
+
+@pytest.mark.parametrize(
+    ("package", "blocking"), [("torch", True), ("transformers", True), ("deepspeed", False), ("mujoco", False)]
+)
+def test_versions_are_named_and_block_only_where_both_sides_stand_on_them(package: str, blocking: bool) -> None:
+    machine = MACHINE.model_copy(update={"versions": {**MACHINE.versions, package: "0.0.1"}})
+    found = audit(a_run("zero3"), a_run("fsdp2", fingerprint=machine))
+    assert [(d.name, d.blocking) for d in found] == [(f"{package} version", blocking)]
+
+
+def test_a_change_after_the_point_of_a_version_does_not_block() -> None:
+    machine = MACHINE.model_copy(update={"versions": {**MACHINE.versions, "torch": "2.13.1"}})
+    assert [d.blocking for d in audit(a_run("zero3"), a_run("fsdp2", fingerprint=machine))] == [False]
+
+
+def test_seed_hardware_and_length_of_run_are_named() -> None:
+    plain, run = a_run("zero3"), a_run("fsdp2")
+    other = MACHINE.model_copy(update={"hardware_key": "cpu-other"})
+    longer = run.run.model_copy(update={"steps": 70})
+    assert [d.name for d in audit(plain, a_run("fsdp2", seed=8))] == ["seed"]
+    assert [d.name for d in audit(plain, a_run("fsdp2", fingerprint=other))] == ["hardware"]
+    assert [d.name for d in audit(plain, a_run("fsdp2", run=longer))] == ["steps"]
+
+
+def test_a_run_without_facts_is_not_alike() -> None:
+    assert [d.name for d in audit(a_run("zero3"), a_failed_run("fsdp2", Outcome.OOM))] == ["facts"]
+
+
+def test_an_audit_of_nothing_is_not_fair() -> None:
+    assert not audit_pairs("a", "b", []).fair
+    assert audit_pairs("a", "b", [(a_run("zero3"), a_run("fsdp2"))]).fair
+
+
+def test_a_difference_seen_in_many_pairs_is_told_once() -> None:
+    pairs = [(a_run("zero3", repeat=r), changed("in_force", "clip", 0.0)) for r in (0, 1)]
+    found = audit_pairs("pi0-zero3", "pi0-fsdp2", pairs)
+    assert [d.name for d in found.differences] == ["gradient clipping"]
+    assert not found.fair
