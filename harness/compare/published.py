@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import DamagedRecord
 from harness.records import Record, Value
@@ -53,7 +53,7 @@ class PublishedTable(Record):
                 count = percent * self.episodes_per_task_suite / 100
                 if abs(count - round(count)) > 1e-6:
                     raise ValueError(
-                        f"{row.model}/{row.backend}: {percent} % of {self.episodes_per_task_suite} episodes in {suite} "
+                        f"{row.model}/{row.backend}: {percent:g}% of {self.episodes_per_task_suite} episodes in {suite} "
                         "is not a whole number of episodes"
                     )
         return self
@@ -92,8 +92,10 @@ def load_published(folder: Path = FOLDER) -> list[PublishedTable]:
     for file in sorted(folder.glob("*.json")):
         try:
             tables.append(PublishedTable.model_validate_json(file.read_bytes()))
-        except ValueError as error:
-            raise DamagedRecord(f"{file}: not a readable published table: {error}") from None
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise DamagedRecord(f"{file}: not a readable published table: {where} {fault['msg']}") from None
     return tables
 
 

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from comparison_records import MACHINE, a_plan, a_run, a_speed, an_arm, some_episodes
+
+from harness.compare.baseline import Acceptance, Baseline, accept
+from harness.compare.gate import compare_with, differing_fields
+from harness.compare.results import Results
+from harness.compare.verdict import Judgement, Verdict
+from harness.plan import EpisodeKey, Plan, RunKind
+from harness.suite import Gate
+from harness.train.records import RunRecord
+
+KEYS = [EpisodeKey(task_suite="libero_object", task=t, initial_state=s, seed=7) for t in range(10) for s in range(50)]
+GATE = Gate()
+PLAN: Plan = a_plan(repeats=12, episodes=KEYS)
+
+
+def some_runs(factor: float = 1.0, noise: float = 0.002, seed: int = 0, count: int = 12) -> list[RunRecord]:
+    rng = np.random.default_rng(seed)
+    runs = [a_run("zero3", repeat=repeat) for repeat in range(count)]
+    return [
+        r.model_copy(update={"speed": a_speed(0.3 * factor * float(np.exp(rng.normal(0, noise))), r.run)}) for r in runs
+    ]
+
+
+def results(runs: list[RunRecord], successes: int | None = None) -> Results:
+    episodes = [] if successes is None else some_episodes("pi0-zero3-seed0", KEYS, successes)
+    arms = [] if successes is None else [an_arm("pi0-zero3-seed0")]
+    return Results("r", "", runs, arms=arms, episodes=episodes)
+
+
+def baseline(runs: list[RunRecord], successes: int | None = None) -> Baseline:
+    found = Acceptance(result="r", at="2026-02-01T00:00:00+00:00", by="x", reason="y", command="z")
+    return accept(PLAN, results(runs, successes), None, found)
+
+
+def of(judged: list[Judgement], metric: str) -> Judgement:
+    [found] = [j for j in judged if j.metric == metric]
+    return found
+
+
+def step_time(factor: float, noise: float = 0.002) -> Judgement:
+    judged = compare_with(baseline(some_runs(noise=noise)), PLAN, results(some_runs(factor, noise, seed=1)))
+    return of(judged, "step_seconds")
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.0, Verdict.PASS), (1.01, Verdict.PASS), (1.05, Verdict.REGRESSED), (0.94, Verdict.IMPROVED)],
+)
+def test_step_time_against_a_quiet_baseline(factor: float, verdict: Verdict) -> None:
+    found = step_time(factor)
+    assert found.verdict is verdict
+    assert found.smallest_detectable is not None and 1 < found.smallest_detectable < 1.03
+    assert found.false_alarm_rate == GATE.false_alarm_rate
+    assert found.effect is not None and found.effect.estimate == pytest.approx(factor, rel=0.01)
+
+
+def test_a_test_that_could_not_have_seen_it_is_no_pass() -> None:
+    assert step_time(1.0, noise=0.05).verdict is Verdict.INCONCLUSIVE
+    few = compare_with(baseline(some_runs(count=2)), PLAN, results(some_runs(count=2)))
+    assert of(few, "step_seconds").verdict is Verdict.INCONCLUSIVE
+    one = compare_with(baseline(some_runs(count=1)), PLAN, results(some_runs(count=1)))
+    assert of(one, "step_seconds").verdict is Verdict.INCONCLUSIVE
+
+
+def test_memory_that_never_varies_passes_and_its_growth_is_seen() -> None:
+    runs = some_runs()
+    assert of(compare_with(baseline(runs), PLAN, results(runs)), "peak_resident_bytes").verdict is Verdict.PASS
+    grown = []
+    for run in runs:
+        assert run.memory is not None
+        memory = run.memory.model_copy(update={"peak_resident_bytes": int(run.memory.peak_resident_bytes * 1.1)})
+        grown.append(run.model_copy(update={"memory": memory}))
+    assert of(compare_with(baseline(runs), PLAN, results(grown)), "peak_resident_bytes").verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(("new", "verdict"), [(475, Verdict.PASS), (300, Verdict.REGRESSED), (498, Verdict.PASS)])
+def test_success_against_the_baseline(new: int, verdict: Verdict) -> None:
+    judged = compare_with(baseline(some_runs(), 475), PLAN, results(some_runs(), new))
+    found = of(judged, "success_rate libero_object")
+    if verdict is Verdict.PASS:  # at 1 in 1000 over the family, 500 episodes see 7 points, not 5
+        assert found.verdict is Verdict.INCONCLUSIVE
+        assert found.smallest_detectable is not None and 0.05 < found.smallest_detectable < 0.1
+    else:
+        assert found.verdict is verdict
+
+
+def test_nothing_accepted_is_told_per_family() -> None:
+    judged = compare_with(None, PLAN, results(some_runs(), 400))
+    assert [(j.metric, j.verdict) for j in judged] == [
+        ("time", Verdict.NO_BASELINE),
+        ("memory", Verdict.NO_BASELINE),
+        ("success", Verdict.NO_BASELINE),
+    ]
+
+
+def test_unlike_hardware_workload_and_protocol_are_incomparable_and_named() -> None:
+    accepted = baseline(some_runs(), 475)
+    elsewhere = PLAN.model_copy(update={"hardware_key": "other"})
+    [found] = compare_with(accepted, elsewhere, results(some_runs()))
+    assert found.verdict is Verdict.INCOMPARABLE and "other" in found.reason
+    heavier = [
+        r.model_copy(
+            update={"run": r.run.model_copy(update={"cell": r.run.cell.model_copy(update={"micro_batch": 16})})}
+        )
+        for r in some_runs()
+    ]
+    [found] = compare_with(accepted, PLAN, results(heavier))
+    assert found.verdict is Verdict.INCOMPARABLE and "micro_batch 8 → 16" in found.reason
+    arm = an_arm("pi0-zero3-seed0")
+    unlike = arm.model_copy(update={"protocol": arm.protocol.model_copy(update={"replan_steps": 5})})
+    new = results([], 475)
+    judged = compare_with(accepted, PLAN, Results("r", "", [], arms=[unlike], episodes=new.episodes))
+    assert [j.verdict for j in judged] == [Verdict.INCOMPARABLE] and "replan_steps 8 → 5" in judged[0].reason
+    physics = MACHINE.model_copy(update={"versions": {**MACHINE.versions, "mujoco": "3.4.0"}})
+    moved = arm.model_copy(update={"fingerprint": physics})
+    judged = compare_with(accepted, PLAN, Results("r", "", [], arms=[moved], episodes=new.episodes))
+    assert "mujoco 3.3.2 → 3.4.0" in judged[0].reason
+
+
+def test_what_the_baseline_does_not_hold_has_no_baseline() -> None:
+    accepted = baseline(some_runs())
+    ddp = [a_run("ddp", repeat=r) for r in range(3)]
+    assert [j.verdict for j in compare_with(accepted, PLAN, results(ddp))] == [Verdict.NO_BASELINE]
+
+
+def test_runs_that_never_settled_are_unsteady() -> None:
+    runs = [r.model_copy(update={"speed": a_speed(0.3, r.run, "SLOWING")}) for r in some_runs()]
+    judged = compare_with(baseline(some_runs()), PLAN, results(runs))
+    assert of(judged, "step_seconds").verdict is Verdict.UNSTEADY
+
+
+def test_an_old_baseline_is_stale_whatever_it_would_have_said() -> None:
+    old = baseline(some_runs()).model_copy(update={"expires_days": 10})
+    judged = compare_with(old, PLAN, results(some_runs(1.2)))
+    assert {j.verdict for j in judged} == {Verdict.STALE}
+    assert "would be REGRESSED" in of(judged, "step_seconds").reason
+
+
+def test_the_false_alarm_rate_is_over_the_whole_family() -> None:
+    gate = GATE.model_copy(update={"false_alarm_rate": 0.2})
+    plan = PLAN.model_copy(update={"gate": gate})
+    alarms, trials = 0, 150
+    for trial in range(trials):
+        old = baseline(some_runs(noise=0.1, seed=2 * trial, count=6))
+        judged = compare_with(old, plan, results(some_runs(noise=0.1, seed=2 * trial + 1, count=6)))
+        alarms += any(j.verdict is Verdict.REGRESSED for j in judged)
+    assert alarms / trials < 0.2
+
+
+def test_fields_are_named_with_their_path() -> None:
+    assert differing_fields({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b 1 → 3"]
+    assert differing_fields({"a": 1}, {}) == ["a 1 → None"]
+
+
+def test_learning_runs_gate_checkpoints_and_not_speed() -> None:
+    runs = [a_run("zero3", RunKind.LEARNING, repeat=s) for s in range(3)]
+    judged = compare_with(baseline(runs), PLAN, results(runs))
+    assert {j.metric for j in judged} == {"checkpoint_save_seconds", "checkpoint_bytes"}

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.compare.published import FOLDER, PublishedTable, compare_published, load_published
+from harness.errors import DamagedRecord
+
+[TABLE] = load_published()
+
+
+def test_dexbotics_table_is_complete_and_made_of_whole_episodes() -> None:
+    assert {(row.model, row.backend) for row in TABLE.rows} == {
+        (model, backend) for model in ("DB-CogACT", "DB-PI0", "DB-PI05", "DM0") for backend in ("deepspeed", "fsdp2")
+    }
+    assert all(len(row.percent) == 4 for row in TABLE.rows)
+    assert TABLE.claim is not None and TABLE.claim.least_speedup == 1.2
+
+
+def test_printed_averages_agree_with_their_rows() -> None:
+    for row in TABLE.rows:
+        assert row.average_percent == pytest.approx(sum(row.percent.values()) / 4, abs=0.06)
+
+
+def test_one_of_sixteen_differences_is_more_than_chance() -> None:
+    found = compare_published(TABLE, 0.95)
+    assert len(found.differences) == 16
+    [shown] = [d for d in found.differences if d.shown]
+    assert (shown.model, shown.task_suite) == ("DB-PI05", "libero_10")
+    assert (shown.reference_successes, shown.candidate_successes) == (424, 481)
+    assert shown.difference.low is not None and shown.difference.low > 0.07
+    assert shown.adjusted_p < 1e-6
+
+
+def test_a_rate_that_is_no_count_is_refused(tmp_path: Path) -> None:
+    table = json.loads((FOLDER / "dexbotic-fsdp2.json").read_text())
+    table["rows"][0]["percent"]["libero_goal"] = 43.9 + 0.05
+    (tmp_path / "bad.json").write_text(json.dumps(table))
+    with pytest.raises(DamagedRecord, match=r"bad\.json.*whole number"):
+        load_published(tmp_path)
+
+
+def test_no_folder_is_no_tables(tmp_path: Path) -> None:
+    assert load_published(tmp_path / "nowhere") == []
+
+
+def test_a_model_without_a_partner_is_not_compared() -> None:
+    alone = PublishedTable.model_validate({**TABLE.model_dump(), "rows": [TABLE.rows[0].model_dump()]})
+    assert compare_published(alone, 0.95).differences == []
