@@ -242,7 +242,7 @@ def _make_missing(
 # --- one episode, in a worker ------------------------------------------------------------------------------
 
 _scenes: dict[tuple[str, int, int], Scene] = {}
-"""The worker's scenes, at most two: the last demonstrations of one task run beside the first of the next."""
+"""The worker's scene, by (task suite, task, image size): at most one, since each takes about 2 GB."""
 
 
 def _make_one(spec: DemosSpec, parts: Path, item: _Try) -> tuple[_Try, bool]:
@@ -256,8 +256,8 @@ def _scene(spec: DemosSpec, number: int) -> Scene:
 
     key = (spec.task_suite, number, spec.camera_size)
     if key not in _scenes:
-        while len(_scenes) >= 2:
-            _scenes.pop(next(iter(_scenes))).close()
+        while _scenes:
+            _scenes.popitem()[1].close()
         _scenes[key] = Scene(task(spec.task_suite, number), spec.protocol())
     return _scenes[key]
 
@@ -293,7 +293,7 @@ def record_demo(scene: Scene, spec: DemosSpec, attempt: int) -> Demo:
             executed = action.copy()
             if noisy:
                 executed[:3] = np.clip(action[:3] + generator.normal(0.0, spec.action_noise, 3), -1.0, 1.0)
-            episode.send(executed[None])
+            episode.send(executed[None])  # type: ignore[arg-type]  # float64: not rounded on its way
     except StopIteration as stop:
         ending: Ending = stop.value
     return tape.demo(ending, np.array(clean), noisy, seed, start.scene_sha256)

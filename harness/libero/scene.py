@@ -16,6 +16,7 @@ from ctypes.util import find_library
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,7 @@ class Scene:
         # generator before the fixtures do. A fresh standard environment has them twice in its first episode.
         self._domain.object_property_initializers *= 2
         self._states: NDArray[np.float64] | None = None
+        self._rewind_like_new()
         for camera in protocol.cameras:
             self._gate(self._domain._observables[f"{camera}_image"])
         self.world = World(self._domain)
@@ -164,6 +166,29 @@ class Scene:
         for robot in self._domain.robots:
             # PandaGripper integrates its commands here, and a soft reset forgets to clear it.
             robot.gripper.current_action[:] = 0
+
+    def _rewind_like_new(self) -> None:
+        """Makes `sim.reset()` leave what a freshly compiled simulation has at that point: fixtures where the XML puts
+        them, and the constraint solver's warm start after two forward passes (robosuite's own, and its renderer's).
+        Without it states differ in the last bits wherever the solver stops early."""
+        sim = self._domain.sim
+        bodies = {body.get("name"): body for body in ElementTree.fromstring(self._domain.model.get_xml()).iter("body")}
+        placed = []
+        for fixture in self._domain.fixtures_dict.values():
+            element = bodies[fixture.root_body]
+            position = np.array(element.get("pos", "0 0 0").split(), dtype=np.float64)
+            quaternion = np.array(element.get("quat", "1 0 0 0").split(), dtype=np.float64)
+            placed.append((sim.model.body_name2id(fixture.root_body), position, quaternion))
+        rewind = sim.reset
+
+        def reset() -> None:
+            for body, position, quaternion in placed:
+                sim.model.body_pos[body], sim.model.body_quat[body] = position, quaternion
+            rewind()
+            sim.forward()
+            sim.forward()
+
+        sim.reset = reset
 
     def _settle(self, state: NDArray[np.float64], look: bool) -> Start:
         steps = self.protocol.settle_steps

@@ -21,6 +21,8 @@ _ALIGNED_RAD = 0.1
 _REACHED_M = 0.006
 _RETREAT_M = 0.04
 _STEADY_OPENING_M = 0.0006
+_CLOSING_M = 0.0765
+"""Narrower than the open hand: before that the fingers are steady because they have not begun to move."""
 _STALLED_M = 0.002
 _STALLED_STEPS = 5
 _LOST_STEPS = 3
@@ -69,6 +71,7 @@ class Expert:
         self._openings: deque[float] = deque(maxlen=3)
         self._lost_steps = 0
         self._anchor = world.hand()[0]
+        self._yaw = 0.0
 
     def act(self) -> Array:
         """The next action: float64 (7,) in [-1, 1]."""
@@ -122,7 +125,7 @@ class Expert:
     # --- phases ------------------------------------------------------------------------------------------
 
     def _reach(self, hand: Array) -> HandTarget:
-        grip, yaw = self._grasps[0].at(self._world, self._thing)
+        grip, yaw = self._grip_pose()
         above = grip.copy()
         above[2] = max(self._top(self._thing) + FINGERTIP_BELOW_M + _CLEARANCE_M, grip[2])
         if np.linalg.norm(hand[:2] - grip[:2]) < _ALIGNED_M and self._turned_to(yaw) and hand[2] < above[2] + 0.05:
@@ -131,7 +134,7 @@ class Expert:
         return HandTarget(self._over(hand, above, hang=FINGERTIP_BELOW_M), yaw, OPEN)
 
     def _descend(self, hand: Array) -> HandTarget:
-        grip, yaw = self._grasps[0].at(self._world, self._thing)
+        grip, yaw = self._grip_pose()
         off = float(np.linalg.norm(hand[:2] - grip[:2]))
         low = hand[2] < self._top(self._thing) + FINGERTIP_BELOW_M
         if off > _MISALIGNED_M and not low:
@@ -143,48 +146,46 @@ class Expert:
         return HandTarget(grip, yaw, OPEN)
 
     def _grip(self, hand: Array) -> HandTarget:
-        _, yaw = self._grasps[0].at(self._world, self._thing)
-        if self._steady():
+        if self._steady() and self._world.opening() < _CLOSING_M:
             if self._world.gripped(self._thing):
                 self._enter(Phase.CARRY)
                 return self._carry(hand)
             self._try_again()
             return self._retreat(hand)
-        return HandTarget(self._anchor, yaw, CLOSE)
+        return HandTarget(self._anchor, self._yaw, CLOSE)
 
     def _carry(self, hand: Array) -> HandTarget:
         if self._slipped():
             self._try_again()
             return self._retreat(hand)
-        goal, yaw = self._place(hand)
+        goal = self._place(hand)
         hang = hand[2] - self._bottom(self._thing)
         over = self._over(hand, np.append(goal, -np.inf), hang=hang)
         if np.linalg.norm(hand[:2] - goal) < _ALIGNED_M * 1.5:
             self._enter(Phase.LOWER)
             return self._lower(hand)
-        return HandTarget(over, yaw, CLOSE)
+        return HandTarget(over, self._yaw, CLOSE)
 
     def _lower(self, hand: Array) -> HandTarget:
         if self._slipped():
             self._try_again()
             return self._retreat(hand)
-        goal, yaw = self._place(hand)
-        free = lowest_free_site(self._world, goal, yaw, self._thing) + 0.004
-        settled = self._world.supported(self._thing)
-        if settled or hand[2] - free < _REACHED_M or self._stalled():
+        goal = self._place(hand)
+        free = lowest_free_site(self._world, goal, self._yaw, self._thing) + 0.004
+        if np.linalg.norm(hand[:2] - goal) > _MISALIGNED_M:
+            return HandTarget(np.append(goal, max(hand[2], free)), self._yaw, CLOSE)
+        if self._world.supported(self._thing) or hand[2] - free < _REACHED_M or self._stalled():
             self._enter(Phase.RELEASE)
             return self._release(hand)
-        return HandTarget(np.append(goal, max(free, hand[2] - 0.1)), yaw, CLOSE, speed=0.6)
+        return HandTarget(np.append(goal, max(free, hand[2] - 0.1)), self._yaw, CLOSE, speed=0.6)
 
     def _release(self, hand: Array) -> HandTarget:
-        _, yaw = self._grasps[0].at(self._world, self._thing)
-        if self._steady():
+        if not self._world.gripped(self._thing):
             self._enter(Phase.RETREAT)
             return self._retreat(hand)
-        return HandTarget(self._anchor, yaw, OPEN)
+        return HandTarget(self._anchor, self._yaw, OPEN)
 
     def _retreat(self, hand: Array) -> HandTarget:
-        _, yaw = self._grasps[0].at(self._world, self._thing)
         risen = hand[2] - self._anchor[2] > _RETREAT_M
         if risen or self._stalled():
             assert self._conjunct is not None
@@ -194,20 +195,24 @@ class Expert:
                 failed = self._grasps
                 self._choose_conjunct()
                 self._grasps = _tried_last(self._grasps, failed)
-            return HandTarget(hand, yaw, OPEN)
-        return HandTarget(hand + np.array([0.0, 0.0, 0.1]), yaw, OPEN)
+            return HandTarget(hand, self._yaw, OPEN)
+        return HandTarget(np.append(self._anchor[:2], hand[2] + 0.1), self._yaw, OPEN)
 
     # --- places ------------------------------------------------------------------------------------------
 
-    def _place(self, hand: Array) -> tuple[Array, float]:
-        """Where the hand must be (2,) for the object's origin to be over its target, and the hand's yaw."""
+    def _grip_pose(self) -> tuple[Array, float]:
+        """Gripper site (3,) and yaw of the grasp that is tried; the yaw is kept while the object is in the hand."""
+        grip, self._yaw = self._grasps[0].at(self._world, self._thing)
+        return grip, self._yaw
+
+    def _place(self, hand: Array) -> Array:
+        """Where the hand must be (2,) for the object's origin to be over its target."""
         assert self._conjunct is not None
         _, thing, target = self._conjunct
-        _, yaw = self._grasps[0].at(self._world, thing)
         goal = self._world.position(target)[:2]
         if self._world.is_region(target):
             goal = goal + self._free_spot(target)
-        return goal + hand[:2] - self._world.position(thing)[:2], yaw
+        return np.asarray(goal + hand[:2] - self._world.position(thing)[:2])
 
     def _free_spot(self, region: str) -> Array:
         """Offset (2,) within a region, away from objects that already lie there; zero in an empty one."""
@@ -243,7 +248,8 @@ class Expert:
         near = float(np.linalg.norm(hand[:2] - goal[:2])) < 0.03
         height = max(goal[2], needed) if not near or not np.isfinite(goal[2]) else goal[2]
         share = 1.0 if near else float(np.clip((hand[2] - (needed - 0.05)) / 0.04, 0.0, 1.0))
-        return np.append(hand[:2] + share * (goal[:2] - hand[:2]), height)
+        # Held at the anchor, not where the hand is: a zero command lets the arm drift.
+        return np.append(self._anchor[:2] + share * (goal[:2] - self._anchor[:2]), height)
 
     # --- facts -------------------------------------------------------------------------------------------
 
@@ -278,6 +284,6 @@ def _tried_last(planned: list[Grasp], failed: list[Grasp]) -> list[Grasp]:
     worst = failed[-1]
 
     def is_worst(grasp: Grasp) -> bool:
-        return bool(np.linalg.norm(grasp.offset - worst.offset) < 0.02 and abs(grasp.yaw - worst.yaw) < 0.25)
+        return bool(np.linalg.norm(grasp.offset - worst.offset) < 0.02 and abs(grasp.closing @ worst.closing) > 0.97)
 
     return [grasp for grasp in planned if not is_worst(grasp)] + [grasp for grasp in planned if is_worst(grasp)]

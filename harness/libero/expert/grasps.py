@@ -34,19 +34,18 @@ class Grasp:
 
     Attributes:
         offset: gripper site minus object origin, in the object's frame, metres (3,).
-        yaw: of the closing direction relative to the object's heading, radians.
-        heading: the object's heading when the grasp was planned.
+        closing: closing direction of the fingers, in the object's frame (3,).
     """
 
     offset: Array
-    yaw: float
-    heading: float
+    closing: Array
 
     def at(self, world: World, name: str) -> tuple[Array, float]:
-        """Gripper site position (3,) and yaw in the world, with the object where it is now."""
+        """Gripper site position (3,) in metres and yaw in radians, with the object where it is now."""
         rotation = world.rotation(name)
-        turned = _wrap_half_turn(_heading(rotation) - self.heading + self.yaw)
-        return world.position(name) + rotation @ self.offset, turned
+        closing = rotation @ self.closing
+        yaw = float(np.arctan2(-closing[0], closing[1]))
+        return world.position(name) + rotation @ self.offset, _wrap_half_turn(yaw)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
     for _, site, yaw in found:
         if all(np.linalg.norm(site - other) > 0.02 or abs(yaw - turn) > 0.25 for other, turn in sites):
             sites.append((site, yaw))
-            chosen.append(Grasp(rotation.T @ (site - position), yaw, _heading(rotation)))
+            closing = np.array([-np.sin(yaw), np.cos(yaw), 0.0])
+            chosen.append(Grasp(rotation.T @ (site - position), rotation.T @ closing))
         if len(chosen) == most:
             break
     return chosen
@@ -180,12 +180,6 @@ def _boxes(bodies: list[Array], turn: Array) -> _Boxes:
     low = [shapes.min(axis=1) for shapes in turned] + [np.empty((0, 3))]
     high = [shapes.max(axis=1) for shapes in turned] + [np.empty((0, 3))]
     return _Boxes(np.concatenate(low), np.concatenate(high))
-
-
-def _heading(rotation: Array) -> float:
-    """Turn about the vertical, from whichever body axis lies most level."""
-    level = int(np.argmin(np.abs(rotation[2])))
-    return float(np.arctan2(rotation[1, level], rotation[0, level]))
 
 
 def _wrap_half_turn(angle: float) -> float:

@@ -1,0 +1,179 @@
+"""A simulator process of the pool: one scene, one episode at a time, looks out and chunks in through a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import MachineFault
+from harness.libero.episode import Ending, always, never, play
+from harness.libero.records import Protocol
+from harness.libero.tasks import task
+from harness.libero.worker import end_with_parent
+from harness.plan import EpisodeKey
+from harness.policies.base import Chunk, Look
+
+if TYPE_CHECKING:
+    from harness.libero.scene import Scene
+
+Brain = Literal["policy", "expert", "still"]
+"""Who acts: the policy in the parent, or a control inside the worker."""
+
+_BEAT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """From the parent, for the last look: a chunk, or the reason there is none."""
+
+    chunk: Chunk | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Beat:
+    """From the worker: still at work."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """From the worker: this machine cannot simulate at all."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Stumble:
+    """From the worker: the simulator raised; the episode is worth another try."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """From the worker: an episode came to its end."""
+
+    outcome: Literal["success", "failure", "error", "uncovered"]
+    reason: str | None
+    scene_sha256: str
+    looks: int
+    actions: NDArray[np.float64]
+    wall_seconds: float
+    gl_vendor: str
+    gl_renderer: str
+
+
+def serve(pipe: Connection, parent: int, brain: Brain, protocol: Protocol) -> None:
+    """Plays the episodes whose keys arrive, until None does or the parent is gone. The process's main function."""
+    end_with_parent(parent)
+    player = _Player(pipe, brain, protocol)
+    try:
+        while (key := pipe.recv()) is not None:
+            pipe.send(player.episode(key))
+    except (EOFError, BrokenPipeError):
+        sys.exit(0)
+    finally:
+        player.close()
+
+
+class _Player:
+    def __init__(self, pipe: Connection, brain: Brain, protocol: Protocol) -> None:
+        self._pipe, self._brain, self._protocol = pipe, brain, protocol
+        self._scene: Scene | None = None
+        self._last_beat = 0.0
+
+    def episode(self, key: EpisodeKey) -> Finished | Stumble | Broken:
+        started = time.monotonic()
+        try:
+            return self._play(self._scene_for(key), key, started)
+        except MachineFault as fault:
+            return Broken(str(fault))
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            self.close()
+            return Stumble(f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        if self._scene is not None:
+            scene, self._scene = self._scene, None
+            scene.close()
+
+    def _scene_for(self, key: EpisodeKey) -> Scene:
+        from harness.libero.scene import Scene
+
+        scene = self._scene
+        if scene is None or (scene.task.task_suite, scene.task.number) != (key.task_suite, key.task):
+            self._beat()
+            self.close()
+            self._scene = scene = Scene(task(key.task_suite, key.task), self._protocol)
+        self._beat()
+        return scene
+
+    def _play(self, scene: Scene, key: EpisodeKey, started: float) -> Finished:
+        from harness.libero.expert import uncovered_reason
+
+        seen = self._brain == "policy"
+        start = scene.reset(key, look=seen)
+        vendor, renderer = scene.gl_strings()
+
+        def finished(ending: Ending | None, uncovered: str | None = None) -> Finished:
+            seconds = time.monotonic() - started
+            if ending is None:
+                none = np.empty((0, 7))
+                return Finished("uncovered", uncovered, start.scene_sha256, 0, none, seconds, vendor, renderer)
+            return Finished(
+                ending.outcome,
+                ending.reason,
+                start.scene_sha256,
+                ending.looks,
+                ending.actions,
+                seconds,
+                vendor,
+                renderer,
+            )
+
+        if self._brain == "expert":
+            uncovered = uncovered_reason(scene.world)
+            if uncovered is not None:
+                return finished(None, uncovered)
+        episode = play(
+            scene, start.observation, key, self._protocol, scene.task.prompt(self._protocol), always if seen else never
+        )
+        return finished(self._drive(episode, scene))
+
+    def _drive(self, episode: Generator[Look, Chunk, Ending], scene: Scene) -> Ending:
+        from harness.libero.expert import Expert
+        from harness.libero.scene import NEUTRAL
+
+        expert = Expert(scene.world) if self._brain == "expert" else None
+        taken: list[NDArray[np.float64]] = []
+        look = next(episode)
+        try:
+            while True:
+                if self._brain == "policy":
+                    self._pipe.send(look)
+                    answer: Answer = self._pipe.recv()
+                    if answer.chunk is None:
+                        return Ending("error", answer.reason, look.replan + 1, np.array(taken).reshape(-1, 7))
+                    look = episode.send(answer.chunk)
+                else:
+                    action = expert.act() if expert is not None else NEUTRAL
+                    look = episode.send(action[None])  # type: ignore[arg-type]  # float64: not rounded on its way
+                    self._beat()
+        except StopIteration as stop:
+            ending: Ending = stop.value
+            return ending
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now - self._last_beat > _BEAT_SECONDS:
+            self._last_beat = now
+            self._pipe.send(Beat())

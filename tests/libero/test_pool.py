@@ -1,0 +1,229 @@
+"""The pool against stub simulators (milliseconds), and once against the real one with a worker killed."""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from harness.errors import BadInput, MachineFault
+from harness.libero import pool
+from harness.libero.pool import actions_name, evaluate, load_actions
+from harness.libero.pool_worker import Broken, Finished, Stumble
+from harness.libero.protocol import preset
+from harness.plan import EpisodeKey
+from harness.policies.base import Look, PolicyFault
+from harness.policies.fixed import FixedPolicy, still
+
+PROTOCOL = preset("micro")
+
+
+def keys(*states, task=0):
+    return [EpisodeKey(task_suite="libero_object", task=task, initial_state=state, seed=7) for state in states]
+
+
+def stub_serve(pipe, parent, brain, protocol):
+    """A simulator in which state 13 misbehaves as its seed says; others take two looks and succeed if odd."""
+    while (key := pipe.recv()) is not None:
+        if key.initial_state == 13:
+            misbehave(pipe, key)
+            continue
+        chunks = []
+        for replan in range(2):
+            pipe.send(Look(key, replan, {}, np.zeros(8), "", replan))
+            chunks.append(pipe.recv())
+        bad = [chunk.reason for chunk in chunks if chunk.chunk is None]
+        outcome = "error" if bad else "success" if key.initial_state % 2 else "failure"
+        actions = np.zeros((2, 7))
+        pipe.send(Finished(outcome, bad[0] if bad else None, "0" * 64, 2, actions, 0.01, str(os.getpid()), "stub"))
+
+
+def misbehave(pipe, key):
+    if key.seed == 1:
+        os._exit(9)
+    if key.seed == 2:
+        time.sleep(60)
+    if key.seed == 3:
+        pipe.send(Stumble("ValueError: nan in qacc"))
+    if key.seed == 4:
+        pipe.send(Broken("no OpenGL: apt-get install libegl1"))
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    monkeypatch.setattr(pool, "serve", stub_serve)
+
+
+class Recording:
+    """A policy that remembers its batches and refuses the states it is told to."""
+
+    def __init__(self, refused=()):
+        self.batches, self.refused, self.closed = [], refused, False
+
+    def act(self, looks):
+        self.batches.append(looks)
+        if any(look.key.initial_state in self.refused for look in looks):
+            raise PolicyFault("out of order")
+        return [np.zeros((8, 7), np.float32) for _ in looks]
+
+    def close(self):
+        self.closed = True
+
+
+def run(policy, episodes, *, workers=2, max_tries=2, actions_folder=None):
+    records = []
+    report = evaluate(
+        "learned",
+        lambda: policy,
+        episodes,
+        PROTOCOL,
+        workers=workers,
+        max_tries=max_tries,
+        on_record=records.append,
+        actions_folder=actions_folder,
+    )
+    return report, {record.key.initial_state: record for record in records}
+
+
+def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
+    policy = Recording()
+    report, records = run(policy, keys(*range(6)), actions_folder=tmp_path)
+    assert sorted(records) == list(range(6))
+    assert {records[1].outcome, records[2].outcome} == {"success", "failure"}
+    assert load_actions(tmp_path / actions_name(records[1].key)).dtype == np.float64
+    assert (report.episodes, report.errors, report.replaced) == (6, 0, 0)
+    assert sum(len(batch) for batch in policy.batches) == 12
+    assert policy.closed
+
+
+@pytest.mark.parametrize(("seed", "reason"), [(1, "died"), (2, "hung"), (3, "nan in qacc")])
+def test_a_failing_simulator_is_an_error_after_its_tries(stub, monkeypatch, seed, reason):
+    monkeypatch.setattr(pool, "SILENCE_SECONDS", 2.0)
+    bad = keys(13)[0].model_copy(update={"seed": seed})
+    report, records = run(Recording(), [*keys(1, 2), bad])
+    assert records[13].outcome == "error"
+    assert reason in records[13].reason
+    assert records[13].tries == 2
+    assert records[1].outcome == "success"
+    assert report.errors == 1
+    assert report.replaced == (0 if seed == 3 else 2)
+
+
+def test_a_policy_fault_spoils_one_episode_of_a_batch(stub):
+    _, records = run(Recording(refused={3}), keys(1, 3, 5), workers=3)
+    assert records[3].outcome == "error"
+    assert "out of order" in records[3].reason
+    assert records[3].tries == 1
+    assert [records[state].outcome for state in (1, 5)] == ["success", "success"]
+
+
+def test_a_machine_that_cannot_simulate_stops_it_all(stub):
+    with pytest.raises(MachineFault, match="libegl1"):
+        run(Recording(), [keys(13)[0].model_copy(update={"seed": 4})])
+    assert not psutil.Process().children()
+
+
+def test_a_worker_keeps_its_task(stub):
+    seen = []
+    episodes = [key for state in range(4) for task in (0, 1) for key in keys(state, task=task)]
+    evaluate(
+        "learned",
+        Recording,
+        episodes,
+        PROTOCOL,
+        workers=2,
+        max_tries=1,
+        on_record=seen.append,
+        actions_folder=None,
+    )
+    assert len(seen) == 8
+    # With one worker the order shows it: all of the first task, then all of the second.
+    seen.clear()
+    evaluate(
+        "learned", Recording, episodes, PROTOCOL, workers=1, max_tries=1, on_record=seen.append, actions_folder=None
+    )
+    assert [record.key.task for record in seen] == [0] * 4 + [1] * 4
+
+
+def test_an_arm_without_a_policy_must_be_a_control():
+    with pytest.raises(BadInput, match="expert"):
+        evaluate("exprt", None, [], PROTOCOL, workers=1, max_tries=1, on_record=print, actions_folder=None)
+
+
+def test_a_killed_simulator_is_replaced_and_the_episode_is_the_same(tmp_path):
+    protocol = PROTOCOL.model_copy(update={"step_budgets": {"libero_object": 16}})
+    killed = []
+
+    class Killer(FixedPolicy):
+        """Kills the only simulator at the second look of the second episode, once."""
+
+        def act(self, looks):
+            if looks[0].key.initial_state == 1 and looks[0].replan == 1 and not killed:
+                (child,) = psutil.Process().children()
+                killed.append(child.pid)
+                os.kill(child.pid, signal.SIGKILL)
+            return super().act(looks)
+
+    records = []
+    report = evaluate(
+        "learned",
+        lambda: Killer(np.tile(np.array([0.5, 0, -0.5, 0, 0, 0, -1], np.float32), (8, 1))),
+        keys(0, 1, 0),
+        protocol,
+        workers=1,
+        max_tries=2,
+        on_record=records.append,
+        actions_folder=tmp_path,
+    )
+    assert killed
+    assert report.replaced == 1
+    assert [record.outcome for record in records] == ["failure"] * 3
+    first, second, again = records
+    assert (first.tries, second.tries) == (1, 2)
+    assert first.scene_sha256 == again.scene_sha256 != second.scene_sha256
+    assert (first.steps, first.looks) == (16, 2)
+    assert report.gl_renderer
+
+
+def test_still_repeats_the_neutral_action():
+    (chunk,) = still(8).act([None])
+    assert chunk.shape == (8, 7)
+    assert chunk.dtype == np.float32
+    assert (chunk == [0, 0, 0, 0, 0, 0, -1]).all()
+
+
+def orphaned_simulator(pipe, parent):
+    from harness.libero.worker import end_with_parent
+
+    end_with_parent(parent)
+    pipe.send(os.getpid())
+    time.sleep(600)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+def test_a_worker_ends_with_its_parent(tmp_path):
+    import multiprocessing
+    import subprocess
+
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import multiprocessing, os, sys\n"
+        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"  # noqa: PTH120
+        "from test_pool import orphaned_simulator\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    ours, theirs = context.Pipe()\n"
+        "    context.Process(target=orphaned_simulator, args=(theirs, os.getpid())).start()\n"
+        "    print(ours.recv(), flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    child = int(done.stdout)
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the worker outlived its parent"
+        time.sleep(0.05)
+    assert multiprocessing.active_children() == []
