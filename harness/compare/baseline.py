@@ -8,6 +8,7 @@ from pydantic import Field
 
 from harness.compare.metrics import METRICS, Metric, read
 from harness.compare.results import Results, ended_well
+from harness.compare.success import CONTROLS
 from harness.compare.throughput import STEADY
 from harness.errors import BadInput, HarnessError
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
@@ -114,7 +115,7 @@ def accept(
             f"the result of {plan.suite} on {plan.hardware_key}"
         )
     cells = [found for label in results.labels() for found in _cells(label, results)]
-    arms = [found for record in results.arms if (found := _arm(record, results)) is not None]
+    arms = [found for record in learnt_arms(results) if (found := _arm(record, results)) is not None]
     names = list(dict.fromkeys([c.cell.label for c in cells] + [a.arm for a in arms]))
     chosen = names if only is None else list(only)
     for name in chosen:
@@ -136,6 +137,11 @@ def accept(
         accepted=[*(existing.accepted if existing else []), acceptance.model_copy(update={"subjects": chosen})],
         expires_days=existing.expires_days if existing else Baseline.model_fields["expires_days"].default,
     )
+
+
+def learnt_arms(results: Results) -> list[ArmRecord]:
+    """Arms worth a baseline. Controls are held to fixed rates instead."""
+    return [record for record in results.arms if record.arm not in CONTROLS]
 
 
 def gated_values(metric: Metric, runs: list[RunRecord]) -> list[float]:

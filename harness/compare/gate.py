@@ -13,6 +13,7 @@ from harness.compare.baseline import (
     CellBaseline,
     gated_metrics,
     gated_values,
+    learnt_arms,
     simulation_versions,
     task_counts,
 )
@@ -61,7 +62,7 @@ def compare_with(baseline: Baseline | None, plan: Plan, results: Results) -> lis
             runs = ended_well(results.of(label, kind))
             if runs:
                 _sort(_judge_cell(baseline.cell(label, kind), label, kind, results, plan.gate, family), settled, tests)
-    for record in results.arms:
+    for record in learnt_arms(results):
         _sort(_judge_arm(baseline.arm(record.arm), record, results, plan.gate, family), settled, tests)
     judged = settled + _decide(tests, plan.gate)
     return _stale(judged, baseline, results) if _age_days(baseline, results) > baseline.expires_days else judged
@@ -90,7 +91,7 @@ def _has_figures(family: str, results: Results) -> bool:
 
 def _family_size(plan: Plan, results: Results) -> int:
     cells = sum(len(gated_metrics(kind)) for label in results.labels() for kind in RunKind if results.of(label, kind))
-    return max(1, cells + len(results.arms) * len(unique(key.task_suite for key in plan.episodes)))
+    return max(1, cells + len(learnt_arms(results)) * len(unique(key.task_suite for key in plan.episodes)))
 
 
 def _judge_cell(
@@ -126,7 +127,7 @@ def _test_metric(metric: Metric, label: str, old: list[float], new: list[float],
     prediction = predict(old, new, alpha)
     centre = sum(old) / len(old)
     needed = 1 + max(smallest_effect(metric, gate), metric.floor / centre)
-    detectable = detectable_shift(len(old), len(new), prediction.log_sd or 0.0, alpha)
+    detectable = needed if metric.exact else detectable_shift(len(old), len(new), prediction.log_sd or 0.0, alpha)
     low, high = prediction.low, prediction.high
     draft = Judgement(
         question="baseline",
@@ -148,11 +149,14 @@ def _test_metric(metric: Metric, label: str, old: list[float], new: list[float],
         n=len(new),
         reason=f"{len(new)} processes against {len(old)}",
     )
-    larger_is_worse = metric.better == "lower"
+    larger, smaller = prediction.p_larger, prediction.p_smaller
+    if metric.exact:
+        larger, smaller = float(prediction.ratio <= 1), float(prediction.ratio >= 1)
+    worse_first = (larger, smaller) if metric.better == "lower" else (smaller, larger)
     return _Test(
         draft=draft,
-        p_worse=prediction.p_larger if larger_is_worse else prediction.p_smaller,
-        p_better=prediction.p_smaller if larger_is_worse else prediction.p_larger,
+        p_worse=worse_first[0],
+        p_better=worse_first[1],
         matters=max(prediction.ratio, 1 / prediction.ratio) >= needed,
         blind=detectable is None or detectable > needed,
     )

@@ -33,6 +33,8 @@ class Metric:
     gated: bool
     read: Callable[[RunRecord], float | None]
     definition: str
+    exact: bool = False
+    """Like runs give the very same figure: a difference needs no test, one run is enough."""
 
 
 def _of_speed(read: Callable[[Speed], float]) -> Callable[[RunRecord], float | None]:
@@ -83,12 +85,12 @@ METRICS: dict[str, Metric] = {
         Metric(
             "parameter_bytes", "B", "lower", "memory", 0.01, 0.0, True,
             _largest_shard(lambda shard: shard.parameter_bytes),
-            "parameter bytes held between steps, maximum over ranks",
+            "parameter bytes held between steps, maximum over ranks", exact=True,
         ),
         Metric(
             "state_bytes", "B", "lower", "memory", 0.01, 0.0, False,
             _largest_shard(lambda shard: shard.parameter_bytes + shard.gradient_bytes + shard.optimizer_bytes),
-            "parameter, gradient and optimizer bytes held between steps, maximum over ranks",
+            "parameter, gradient and optimizer bytes held between steps, maximum over ranks", exact=True,
         ),
         Metric(
             "checkpoint_save_seconds", "s", "lower", "checkpoint", 0.15, 0.05, True,
@@ -103,7 +105,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "checkpoint_bytes", "B", "lower", "checkpoint", 0.01, 0.0, True,
             lambda run: run.checkpoint_bytes,
-            "size of a complete checkpoint, all ranks",
+            "size of a complete checkpoint, all ranks", exact=True,
         ),
     )
 }  # fmt: skip

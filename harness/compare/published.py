@@ -53,7 +53,7 @@ class PublishedTable(Record):
                 count = percent * self.episodes_per_task_suite / 100
                 if abs(count - round(count)) > 1e-6:
                     raise ValueError(
-                        f"{row.model}/{row.backend}: {percent:g}% of {self.episodes_per_task_suite} episodes in {suite} "
+                        f"{row.model}/{row.backend}: {percent:g}% of {self.episodes_per_task_suite} in {suite} "
                         "is not a whole number of episodes"
                     )
         return self

@@ -65,9 +65,13 @@ def percent(share: float | None) -> str:
 
 def effect(judgement: Judgement) -> str:
     """The judged effect with its interval, in its own kind."""
-    if judgement.effect is None:
-        return MISSING
-    return ratio(judgement.effect) if judgement.effect_kind == "ratio" else f"{points(judgement.effect)} points"
+    unit = " pp" if judgement.effect and judgement.effect_kind != "ratio" else ""
+    return f"{bare_effect(judgement)}{unit}"
+
+
+def bare_effect(judgement: Judgement) -> str:
+    """As `effect`, without the unit of a difference."""
+    return ratio(judgement.effect) if judgement.effect_kind == "ratio" else points(judgement.effect)
 
 
 def detectable(judgement: Judgement) -> str:
@@ -76,7 +80,7 @@ def detectable(judgement: Judgement) -> str:
     if smallest is None:
         return MISSING
     if judgement.effect_kind != "ratio":
-        return f"{100 * smallest:.1f} points"
+        return f"{100 * smallest:.1f} pp"
     return f"{smallest:.2f}×" if smallest < 100 else ">99×"
 
 

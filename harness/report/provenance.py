@@ -8,7 +8,7 @@ from harness.compare.results import Results, unique
 from harness.compare.verdict import Judgement, Verdict
 from harness.machine import Fingerprint
 from harness.plan import Plan, RunKind
-from harness.report.figures import MISSING, alarm_rate, detectable, effect, mib
+from harness.report.figures import MISSING, alarm_rate, bare_effect, detectable, mib
 from harness.report.table import Table, bullet, paragraph
 from harness.report.verdicts import of
 from harness.train.records import Outcome, RunRecord
@@ -37,11 +37,12 @@ def baseline(comparison: Comparison, plan: Plan) -> str:
 
 
 def _baseline_table(judged: list[Judgement]) -> Table:
+    alarms = next((alarm_rate(j) for j in judged if j.false_alarm_rate is not None), MISSING)
     table = Table(
-        ["Subject", "Metric", "Verdict", "Change", "Detectable", "Alarms", "n"],
-        reading="Change: new over accepted values (or rates, in points), with its prediction interval. Detectable: the "
-        "smallest change seen with 90 % probability; PASS needs it below the change that matters. Alarms: probability "
-        "of one or more false verdicts in this whole table. n: processes or episodes.",
+        ["Subject", "Metric", "Verdict", "Change", "Detectable", "n"],
+        reading="Change: new over accepted values with its prediction interval; rates in percentage points (pp) with "
+        "Newcombe's. Detectable: the smallest change seen with 90% probability; PASS needs it below the change that "
+        f"matters. False alarms: {alarms} for this whole table. n: processes or episodes.",
     )
     for judgement in judged:
         changed = judgement.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
@@ -49,9 +50,8 @@ def _baseline_table(judged: list[Judgement]) -> Table:
             judgement.subject,
             judgement.metric.removeprefix("success_rate "),
             judgement.verdict,
-            f"**{effect(judgement)}**" if changed else effect(judgement),
+            f"**{bare_effect(judgement)}**" if changed else bare_effect(judgement),
             detectable(judgement),
-            alarm_rate(judgement),
             str(judgement.n) if judgement.n else MISSING,
         )
         if judgement.verdict in UNTESTED:

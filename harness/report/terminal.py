@@ -26,7 +26,7 @@ def show(comparison: Comparison, console: Console) -> None:
         rates = (f"{r.task_suite.removeprefix('libero_')} {r.successes}/{r.valid}" for r in arm.rates if r.valid)
         _line(console, f"{arm.arm}: {', '.join(rates) or MISSING}")
     for found in [p for p in comparison.success_pairs if p.task_suite == "all"][:1]:
-        _line(console, f"success {pair(found.candidate, found.reference)}: {points(found.difference)} points")
+        _line(console, f"success {pair(found.candidate, found.reference)}: {points(found.difference)} pp")
     _verdict_lines(comparison, console)
     _line(console, f"harness report {comparison.result}", "dim")
 

@@ -156,6 +156,15 @@ def test_fields_are_named_with_their_path() -> None:
     assert differing_fields({"a": 1}, {}) == ["a 1 → None"]
 
 
+def test_exact_figures_need_one_run_and_no_test() -> None:
+    runs = [a_run("zero3", RunKind.LEARNING)]
+    assert runs[0].checkpoint_bytes is not None
+    grown = [runs[0].model_copy(update={"checkpoint_bytes": runs[0].checkpoint_bytes * 2})]
+    assert of(compare_with(baseline(runs), PLAN, results(runs)), "checkpoint_bytes").verdict is Verdict.PASS
+    assert of(compare_with(baseline(runs), PLAN, results(grown)), "checkpoint_bytes").verdict is Verdict.REGRESSED
+    assert of(compare_with(baseline(grown), PLAN, results(runs)), "checkpoint_bytes").verdict is Verdict.IMPROVED
+
+
 def test_learning_runs_gate_checkpoints_and_not_speed() -> None:
     runs = [a_run("zero3", RunKind.LEARNING, repeat=s) for s in range(3)]
     judged = compare_with(baseline(runs), PLAN, results(runs))
