@@ -108,7 +108,9 @@ class DeepSpeedEngine(BaseEngine):
         return float(self._engine.gradient_clipping())
 
     def _reduce_dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self._zero.communication_data_type
+        # The bf16 optimizer of stage 1 leaves the reduction to the engine.
+        owner = self._zero if hasattr(self._zero, "communication_data_type") else self._engine
+        dtype: torch.dtype = owner.communication_data_type
         return dtype
 
     def _zero_stage(self) -> int | None:

@@ -26,11 +26,13 @@ class BaseEngine(ABC):
     """Everything of `Engine` that does not depend on the backend.
 
     Attributes:
-        model: the module whose parameters carry the model's own names (up to wrapper parts).
+        model: the module whose parameters carry the model's own names (up to wrapper parts) and which answers for
+            its state; FSDP1's root wrapper alone knows how its shards belong together.
         net: the object that is called to run the forward.
         optimizer: the torch optimizer that updates the parameters or their float32 masters.
     """
 
+    model: nn.Module
     net: nn.Module
     optimizer: torch.optim.Optimizer
 

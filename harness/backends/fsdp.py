@@ -40,6 +40,7 @@ class FsdpEngine(TorchEngine):
             device_id=device,
             use_orig_params=True,
         )
+        self.model = self.net
         self.optimizer = build_optimizer(self.net.parameters(), cell.optimizer, device)
 
     def _reduction(self, last: bool) -> AbstractContextManager[Any]:

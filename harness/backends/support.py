@@ -16,4 +16,6 @@ def unsupported(cell: Cell, cuda: bool) -> str | None:  # noqa: ARG001
     """
     if cell.backend.backend == "fsdp" and cell.ranks == 1:
         return "FSDP1 does not shard over one rank: it switches to NO_SHARD by itself"
+    if cell.backend.backend == "ddp" and cell.precision == "bf16" and cell.activation_checkpointing:
+        return "DDP in bf16 casts parameters for the time of the forward; recomputing in the backward would miss that"
     return None

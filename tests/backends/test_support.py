@@ -17,7 +17,14 @@ def cell(backend: str, **settings: Any) -> Cell:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("backend", ["ddp", "fsdp", "fsdp2", "deepspeed"])
 def test_every_backend_runs_in_both_regimes(backend, precision, cuda):
-    assert unsupported(cell(backend, precision=precision, activation_checkpointing=True), cuda) is None
+    assert unsupported(cell(backend, precision=precision), cuda) is None
+
+
+@pytest.mark.parametrize("backend", ["ddp", "fsdp", "fsdp2", "deepspeed"])
+def test_activation_checkpointing_with_bf16_is_refused_for_ddp_alone(backend):
+    reason = unsupported(cell(backend, precision="bf16", activation_checkpointing=True), cuda=False)
+    assert (reason is not None) == (backend == "ddp")
+    assert unsupported(cell(backend, activation_checkpointing=True), cuda=False) is None
 
 
 def test_fsdp1_needs_two_ranks():

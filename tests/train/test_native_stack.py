@@ -16,6 +16,8 @@ from harness.train.launch import read_steps
 from harness.train.records import Outcome, RunRecord
 
 STEPS = 8
+SETTINGS = {"accumulation": 2, "optimizer": {"eps": 1e-4}}
+"""Adam divides by the gradient's size plus eps: a large eps keeps the noise of zero gradients out of the weights."""
 
 
 class Done:
@@ -41,11 +43,15 @@ def train(folder: Path, backend: str, **settings) -> Done:
     return Done(native.run(order), folder)
 
 
+# Six process groups start one after the other, which takes minutes on a machine that has other work.
+pytestmark = pytest.mark.timeout(1800)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, Done]:
     """One learning run of each backend, alike in everything else; gradients accumulate over two micro-batches."""
     root = tmp_path_factory.mktemp("parity")
-    return {backend: train(root / backend, backend, accumulation=2) for backend in native.BACKENDS}
+    return {backend: train(root / backend, backend, **SETTINGS) for backend in native.BACKENDS}
 
 
 @pytest.mark.parametrize("backend", list(native.BACKENDS)[1:])
@@ -117,7 +123,7 @@ RESUMED = ["fsdp2", *(pytest.param(b, marks=pytest.mark.full) for b in native.BA
 def test_killed_run_resumes_bit_for_bit(runs, backend, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setenv("FAULT", "kill 1 6")
-    chosen = native.cell(backend, accumulation=2)
+    chosen = native.cell(backend, **SETTINGS)
     order = native.spec(tmp_path / "attempt-1", chosen, kind=RunKind.LEARNING, steps=STEPS, checkpoint_every=4)
     killed = native.run(order, worker="sabotage")
     assert (killed.outcome, killed.failure.rank, killed.failure.exit_code) == (Outcome.CRASHED, 1, -9)
@@ -138,7 +144,7 @@ def test_killed_run_resumes_bit_for_bit(runs, backend, monkeypatch, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("backend", list(native.BACKENDS))
 def test_bf16_regime(runs, backend, tmp_path):
-    done = train(tmp_path, backend, precision="bf16", accumulation=2)
+    done = train(tmp_path, backend, precision="bf16", **SETTINGS)
     force = done.record.in_force
     assert (force.parameter_dtype, force.master_dtype, force.reduce_dtype) == ("bfloat16", "float32", "float32")
     assert done.losses == pytest.approx(runs["ddp"].losses, abs=0.02)
@@ -148,7 +154,7 @@ def test_bf16_regime(runs, backend, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("backend", list(native.BACKENDS))
 def test_activation_checkpointing_changes_no_loss(runs, backend, tmp_path):
-    done = train(tmp_path, backend, activation_checkpointing=True, accumulation=2)
+    done = train(tmp_path, backend, activation_checkpointing=True, **SETTINGS)
     assert done.record.in_force.activation_checkpointing
     assert done.losses == pytest.approx(runs["ddp"].losses, abs=1e-5)
 
@@ -156,7 +162,7 @@ def test_activation_checkpointing_changes_no_loss(runs, backend, tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["fsdp", "fsdp2"])
 def test_root_wrapping(runs, backend, tmp_path):
-    done = train(tmp_path, backend, backend={"backend": backend, "wrap": "root"}, accumulation=2)
+    done = train(tmp_path, backend, backend={"backend": backend, "wrap": "root"}, **SETTINGS)
     assert done.record.in_force.sharded_units == 1
     assert done.losses == pytest.approx(runs["ddp"].losses, abs=1e-5)
 
