@@ -14,12 +14,15 @@ from harness.train.records import RunRecord
 
 KEYS = [EpisodeKey(task_suite="libero_object", task=t, initial_state=s, seed=7) for t in range(10) for s in range(50)]
 GATE = Gate()
+KINDS = ("zero3", "zero2", "fsdp2", "ddp")
 PLAN: Plan = a_plan(repeats=12, episodes=KEYS)
 
 
-def some_runs(factor: float = 1.0, noise: float = 0.002, seed: int = 0, count: int = 12) -> list[RunRecord]:
+def some_runs(
+    factor: float = 1.0, noise: float = 0.002, seed: int | list[int] = 0, count: int = 12, key: str = "zero3"
+) -> list[RunRecord]:
     rng = np.random.default_rng(seed)
-    runs = [a_run("zero3", repeat=repeat) for repeat in range(count)]
+    runs = [a_run(key, repeat=repeat) for repeat in range(count)]
     return [
         r.model_copy(update={"speed": a_speed(0.3 * factor * float(np.exp(rng.normal(0, noise))), r.run)}) for r in runs
     ]
@@ -141,14 +144,21 @@ def test_an_old_baseline_is_stale_whatever_it_would_have_said() -> None:
 
 
 def test_the_false_alarm_rate_is_over_the_whole_family() -> None:
-    gate = GATE.model_copy(update={"false_alarm_rate": 0.2})
-    plan = PLAN.model_copy(update={"gate": gate})
-    alarms, trials = 0, 150
+    plan = PLAN.model_copy(update={"gate": GATE.model_copy(update={"false_alarm_rate": 0.2})})
+    alarms, trials = 0, 60
     for trial in range(trials):
-        old = baseline(some_runs(noise=0.1, seed=2 * trial, count=6))
-        judged = compare_with(old, plan, results(some_runs(noise=0.1, seed=2 * trial + 1, count=6)))
+        old, new = (
+            [
+                run
+                for i, key in enumerate(KINDS)
+                for run in some_runs(noise=0.1, seed=[trial, i, side], count=6, key=key)
+            ]
+            for side in (0, 1)
+        )
+        judged = compare_with(baseline(old), plan, results(new))
+        assert sum(j.metric == "step_seconds" for j in judged) == len(KINDS)
         alarms += any(j.verdict is Verdict.REGRESSED for j in judged)
-    assert alarms / trials < 0.2
+    assert alarms / trials < 0.32  # 0.2 and 2.3 standard errors; without Holm it would be 0.59
 
 
 def test_fields_are_named_with_their_path() -> None:

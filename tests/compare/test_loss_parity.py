@@ -55,6 +55,11 @@ def test_tolerance_is_relative_to_large_losses() -> None:
     assert not loss_parity(large, shifted(large, 0, 5e-3), "fp32").holds
 
 
+def test_tolerance_is_absolute_for_small_losses() -> None:
+    small = [row.model_copy(update={"loss": 0.01}) for row in some_steps(5)]
+    assert loss_parity(small, shifted(small, 0, 9e-6), "fp32").holds
+
+
 def test_a_curve_that_leaves_the_band_departs_at_its_block() -> None:
     rows = some_steps(STRICT_STEPS + 3 * BLOCK_STEPS)
     start = STRICT_STEPS + BLOCK_STEPS
