@@ -1,5 +1,6 @@
 """The pool against stub simulators (milliseconds), and once against the real one with a worker killed."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -123,7 +124,7 @@ def test_a_policy_fault_spoils_one_episode_of_a_batch(stub):
 def test_a_machine_that_cannot_simulate_stops_it_all(stub):
     with pytest.raises(MachineFault, match="libegl1"):
         run(Recording(), [keys(13)[0].model_copy(update={"seed": 4})])
-    assert not psutil.Process().children()
+    assert multiprocessing.active_children() == []
 
 
 def test_a_worker_keeps_its_task(stub):
@@ -162,7 +163,7 @@ def test_a_killed_simulator_is_replaced_and_the_episode_is_the_same(tmp_path):
 
         def act(self, looks):
             if looks[0].key.initial_state == 1 and looks[0].replan == 1 and not killed:
-                (child,) = psutil.Process().children()
+                (child,) = multiprocessing.active_children()
                 killed.append(child.pid)
                 os.kill(child.pid, signal.SIGKILL)
             return super().act(looks)
@@ -205,7 +206,7 @@ def orphaned_simulator(pipe, parent):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 def test_a_worker_ends_with_its_parent(tmp_path):
-    import multiprocessing
+
     import subprocess
 
     script = tmp_path / "parent.py"
