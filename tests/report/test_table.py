@@ -14,7 +14,7 @@ def interval(estimate: float, low: float | None, high: float | None) -> Interval
 def test_columns_are_padded_and_pipes_escaped() -> None:
     table = Table(["a", "bb"], reading="How.")
     table.add("x|y", "1")
-    assert table.text() == "| a    |  bb |\n| ---- | --: |\n| x\\|y |   1 |\n\nHow." or "x\\|y" in table.text()
+    assert table.text() == "| a   |  bb |\n| --- | --: |\n| x\\|y |   1 |\n\nHow."
 
 
 def test_padding_goes_before_the_page_is_left() -> None:
@@ -39,7 +39,7 @@ def test_numbers_keep_three_digits(value: float | None, text: str) -> None:
 
 
 def test_units() -> None:
-    assert milliseconds(0.2995) == "300" or milliseconds(0.2995) == "299"
+    assert milliseconds(0.2994) == "299"
     assert mib(2**20 * 941) == "941"
     assert (milliseconds(None), mib(None)) == ("–", "–")
 
