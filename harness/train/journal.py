@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -62,8 +63,8 @@ def read_rows(file: Path) -> list[StepRow]:
 
 
 class Journal:
-    """Writes one rank's files. Lines go to the kernel at once, so that they outlive the process, but are not synced:
-    what a crash of the machine takes with it is made again from the last checkpoint.
+    """Writes one rank's files. Lines go to the kernel at once, so that they outlive the process. They are synced with
+    each checkpoint: what a crash of the machine takes with it is made again from there.
     """
 
     def __init__(self, attempt: Path, rank: int) -> None:
@@ -86,6 +87,10 @@ class Journal:
 
     def add(self, row: StepRow) -> None:
         self._steps.write(row.model_dump_json().encode() + b"\n")
+
+    def sync(self) -> None:
+        """To be called before a checkpoint is complete: it is worth nothing without the rows before it."""
+        os.fsync(self._steps.fileno())
 
     def phase(self, name: str) -> None:
         phase_file(self._attempt, self._rank).write_text(name)

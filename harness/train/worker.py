@@ -194,6 +194,7 @@ class Training:
         """Writes a checkpoint, and once it is whole removes those before it."""
         folder = checkpoint_folder(self.attempt, step)
         self.journal.phase(f"saving {folder.name}")
+        self.journal.sync()
         self.world.synchronise()
         watch = Stopwatch()
         self.engine.save(folder)
