@@ -21,7 +21,7 @@ from harness.records import Value
 from harness.store import disk_errors
 
 if TYPE_CHECKING:
-    from harness.libero.demos import Demo
+    from harness.libero.demo import Demo
 
 _CAMERA_DATASETS = {"agentview": "agentview_rgb", "robot0_eye_in_hand": "eye_in_hand_rgb"}
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from harness.errors import BadInput
-from harness.libero.demos import DemosRecord, DemosSpec, make_demonstrations, record_demo
+from harness.libero.demo import record_demo
+from harness.libero.demos import DemosRecord, DemosSpec, make_demonstrations
 from harness.libero.demos_file import write_demos_file
 from harness.store import read_record
 

@@ -5,6 +5,7 @@ import pytest
 
 from harness.libero.episode import never, play
 from harness.libero.expert import Expert, uncovered_reason
+from harness.libero.expert import expert as expert_module
 from harness.libero.expert.motion import HandTarget, towards
 
 
@@ -34,18 +35,21 @@ class GoalOnly:
         ((("open", "cabinet_top_region"),), "open cabinet_top_region"),
         ((("in", "akita_black_bowl_1", "cabinet_top_region"),), "no skill to open"),
         ((("on", "flat_stove_1", "plate_1"),), "no skill to carry"),
-        ((("on", "akita_black_bowl_1", "plate_1"), ("close", "cabinet_top_region")), "close"),
+        ((("close", "cabinet_top_region"), ("on", "akita_black_bowl_1", "plate_1")), "close"),
     ],
 )
 def test_a_goal_without_a_skill_says_why(goal, reason):
     assert reason in uncovered_reason(GoalOnly(goal))
 
 
-def test_pick_and_place_is_covered_and_what_holds_needs_no_skill():
+def test_pick_and_place_is_covered_and_what_holds_needs_no_skill(monkeypatch):
+    monkeypatch.setattr(expert_module, "plan_grasps", lambda world, name, most: ["a grip"])
     on_stove = ("on", "akita_black_bowl_1", "flat_stove_1_cook_region")
     assert uncovered_reason(GoalOnly((on_stove,))) is None
     burning = ("turnon", "flat_stove_1")
     assert uncovered_reason(GoalOnly((burning, on_stove), held=(burning,))) is None
+    monkeypatch.setattr(expert_module, "plan_grasps", lambda world, name, most: [])
+    assert "no free grip" in uncovered_reason(GoalOnly((on_stove,)))
 
 
 def test_an_action_goes_straight_to_the_target_and_stays_in_range():

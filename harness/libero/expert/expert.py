@@ -52,6 +52,8 @@ def uncovered_reason(world: World) -> str | None:
             return f"no skill to carry {thing}"
         if world.is_region(target) and world.is_articulated(target):
             return f"no skill to open {target}"
+        if not plan_grasps(world, thing, most=1):
+            return f"no free grip on {thing}"
     return None
 
 
@@ -72,6 +74,7 @@ class Expert:
         self._lost_steps = 0
         self._anchor = world.hand()[0]
         self._yaw = 0.0
+        self._ceiling = np.inf
 
     def act(self) -> Array:
         """The next action: float64 (7,) in [-1, 1]."""
@@ -111,6 +114,7 @@ class Expert:
         self._openings.clear()
         self._lost_steps = 0
         self._anchor = self._world.hand()[0]
+        self._ceiling = np.inf
 
     @property
     def _thing(self) -> str:
@@ -245,6 +249,9 @@ class Expert:
                 under = np.all(lowest[:, :2] < high, axis=1) & np.all(highest[:, :2] > low, axis=1)
                 clear = max(clear, float(highest[under, 2].max(initial=-np.inf)))
         needed = clear + hang + _CLEARANCE_M
+        if hand[2] < needed - _CLEARANCE_M and self._stalled():
+            self._ceiling = float(hand[2])  # the arm reaches no higher here: over it goes, as high as it can
+        needed = min(needed, self._ceiling)
         near = float(np.linalg.norm(hand[:2] - goal[:2])) < 0.03
         height = max(goal[2], needed) if not near or not np.isfinite(goal[2]) else goal[2]
         share = 1.0 if near else float(np.clip((hand[2] - (needed - 0.05)) / 0.04, 0.0, 1.0))
