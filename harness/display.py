@@ -70,7 +70,7 @@ class Display:
 
     def say(self, line: str) -> None:
         if not self._quiet:
-            self._console.print(line, highlight=False)
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def start(self, remaining: list[Work]) -> None:
         """Begins the first of the remaining pieces of work."""

@@ -135,5 +135,5 @@ def run_plan(plan: Plan, suite_text: str, output: Output) -> ExitCode:
         print(comparison.model_dump_json(indent=1))
     else:
         show(comparison, console)
-        console.print(f"report: {result.report_file}", highlight=False)
+        console.print(f"report: {result.report_file}", highlight=False, soft_wrap=True)
     return comparison.exit_code
