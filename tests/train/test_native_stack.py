@@ -16,7 +16,7 @@ from harness.train.launch import read_steps
 from harness.train.records import Outcome, RunRecord
 
 STEPS = 8
-SETTINGS = {"accumulation": 2, "optimizer": {"eps": 1e-4}}
+SETTINGS = {"accumulation": 2, "optimizer": {"eps": 1e-4, "schedule": "cosine", "warmup_steps": 2}}
 """Adam divides by the gradient's size plus eps: a large eps keeps the noise of zero gradients out of the weights."""
 
 
