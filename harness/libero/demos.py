@@ -26,7 +26,8 @@ from harness.libero.demos_file import DemosFile, write_demos_file
 from harness.libero.protocol import preset
 from harness.libero.records import Protocol
 from harness.libero.tasks import task, task_names
-from harness.libero.worker import end_with_parent, one_thread_each
+from harness.libero.worker import one_thread_each
+from harness.processes import die_with_parent
 from harness.records import Record
 from harness.store import read_record, write_atomically, write_record
 from harness.suite import TaskSuite
@@ -41,7 +42,10 @@ _SPARE_TRIES = 4
 
 
 class DemosSpec(Record):
-    """What a set of demonstrations is made from. Its digest names its folder."""
+    """What a set of demonstrations is made from. Its digest names its folder.
+
+    `SCHEMA` is raised when the expert or the drawing of scenes changes, so that an old set is not taken for a new one.
+    """
 
     task_suite: TaskSuite
     tasks: list[int] = Field(min_length=1)
@@ -181,7 +185,7 @@ def _make_missing(
     futures: set[Future[tuple[_Try, bool]]] = set()
     with one_thread_each():
         pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(),)
+            workers, multiprocessing.get_context("spawn"), initializer=die_with_parent, initargs=(os.getpid(),)
         )
         try:
             while True:

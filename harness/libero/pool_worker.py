@@ -16,9 +16,9 @@ from harness.errors import MachineFault
 from harness.libero.episode import Ending, always, never, play
 from harness.libero.records import Protocol
 from harness.libero.tasks import task
-from harness.libero.worker import end_with_parent
 from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look
+from harness.processes import die_with_parent
 
 if TYPE_CHECKING:
     from harness.libero.scene import Scene
@@ -72,7 +72,7 @@ class Finished:
 
 def serve(pipe: Connection, parent: int, brain: Brain, protocol: Protocol) -> None:
     """Plays the episodes whose keys arrive, until None does or the parent is gone. The process's main function."""
-    end_with_parent(parent)
+    die_with_parent(parent)
     player = _Player(pipe, brain, protocol)
     try:
         while (key := pipe.recv()) is not None:

@@ -1,15 +1,10 @@
-"""What every simulator process has in common: its environment, and ending with its parent."""
+"""What every simulator process has in common: its environment."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-_PR_SET_PDEATHSIG = 1
-"""`prctl(2)`."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -34,17 +29,3 @@ def one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def end_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, however that happens. Linux only; elsewhere a no-op.
-
-    Args:
-        parent: process id of the parent, to notice one that died before this call.
-    """
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (AttributeError, OSError):
-        return
-    if os.getppid() != parent:
-        os._exit(1)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.machine import Fingerprint
+from harness.processes import PARENT_VARIABLE, descendants, kill_all
 from harness.store import read_record, write_record
 from harness.train.journal import (
     EXPORT,
@@ -30,7 +31,6 @@ from harness.train.journal import (
 from harness.train.memory import out_of_memory_kills
 from harness.train.meter import final_loss, merge_ranks, speed
 from harness.train.outcome import Evidence, judge, late_rank, read_torchrun_report
-from harness.train.processes import descendants, kill_all
 from harness.train.records import Failure, Memory, Outcome, RankFailure, RankReport, RunRecord, RunSpec, StepRow
 from harness.train.watch import StepsFollower, dump_stacks
 
@@ -190,7 +190,8 @@ def rank_environment(parent: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value for name, value in parent.items() if name not in _FOREIGN and not name.startswith(_FOREIGN_PREFIXES)
     }
-    return {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **kept, **_ALLOCATOR}
+    ours = {**_ALLOCATOR, PARENT_VARIABLE: str(os.getpid())}
+    return {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **kept, **ours}
 
 
 def _judge_files(spec: RunSpec, exit_code: int, started: _Started) -> tuple[Outcome, Failure | None]:

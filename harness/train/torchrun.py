@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from harness.train.processes import die_with_parent
+import os
+
+from harness.processes import PARENT_VARIABLE, die_with_parent, parent_from_environment
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(parent_from_environment())
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
     from torch.distributed.run import main
 
     main()

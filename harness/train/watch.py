@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.processes import descendants
 from harness.train.journal import phase_file, stacks_file, steps_file
 from harness.train.meter import merge_ranks
-from harness.train.processes import descendants
 from harness.train.records import StepRow
 
 _STACK_SECONDS = 3.0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.processes import die_with_parent, parent_from_environment
 from harness.train.journal import (
     EXPORT,
     Journal,
@@ -23,10 +24,9 @@ from harness.train.journal import (
     report_file,
     stacks_file,
 )
-from harness.train.processes import die_with_parent
 
 if __name__ == "__main__":
-    die_with_parent()  # before the slow imports: an orphan must not even get that far
+    die_with_parent(parent_from_environment())  # before the slow imports: an orphan must not even get that far
 
 import numpy as np
 import torch

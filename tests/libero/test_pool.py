@@ -102,7 +102,8 @@ def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
 
 @pytest.mark.parametrize(("seed", "reason"), [(1, "died"), (2, "hung"), (3, "nan in qacc")])
 def test_a_failing_simulator_is_an_error_after_its_tries(stub, monkeypatch, seed, reason):
-    monkeypatch.setattr(pool, "SILENCE_SECONDS", 2.0)
+    if reason == "hung":
+        monkeypatch.setattr(pool, "SILENCE_SECONDS", 8.0)
     bad = keys(13)[0].model_copy(update={"seed": seed})
     report, records = run(Recording(), [*keys(1, 2), bad])
     assert records[13].outcome == "error"
@@ -197,9 +198,9 @@ def test_still_repeats_the_neutral_action():
 
 
 def orphaned_simulator(pipe, parent):
-    from harness.libero.worker import end_with_parent
+    from harness.processes import die_with_parent
 
-    end_with_parent(parent)
+    die_with_parent(parent)
     pipe.send(os.getpid())
     time.sleep(600)
 

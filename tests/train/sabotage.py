@@ -10,11 +10,11 @@ import signal
 import sys
 import time
 
+from harness.processes import die_with_parent, parent_from_environment
 from harness.train import worker
-from harness.train.processes import die_with_parent
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(parent_from_environment())
 
 from torch import Tensor, nn
 

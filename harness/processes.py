@@ -13,22 +13,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
+PARENT_VARIABLE = "HARNESS_PARENT_PID"
+"""Environment variable that tells a child started through a program of others who its parent is."""
+
 _PR_SET_PDEATHSIG = 1
 """`prctl` option, from `linux/prctl.h`."""
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Asks the kernel for SIGKILL when the parent ends, however it ends. To be called first thing in a child.
 
     torchrun's workers are process groups of their own and would survive a SIGKILL of torchrun. Elsewhere than on
     Linux this does nothing.
+
+    Args:
+        parent: process id of the parent, since one that has ended before this call sends no signal any more.
     """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
-        raise SystemExit("the parent ended while this process was starting")
+        os._exit(1)
+
+
+def parent_from_environment() -> int:
+    """What `PARENT_VARIABLE` says; by hand, under a plain torchrun, whoever the parent is now."""
+    return int(os.environ.get(PARENT_VARIABLE, os.getppid()))
 
 
 def descendants(pid: int) -> list[psutil.Process]:
