@@ -70,7 +70,7 @@ class Start:
 
 
 class Scene:
-    """One compiled task, reset in place. One per process at a time; not thread-safe.
+    """One compiled task, reset in place. Takes about 2 GB; not thread-safe.
 
     Args:
         task: what to simulate.
@@ -143,7 +143,7 @@ class Scene:
         """OpenGL vendor and renderer: pixels are comparable only where both agree."""
         from OpenGL import GL  # valid only while a context is current
 
-        self._domain.sim._render_context_offscreen.gl_ctx.make_current()
+        self._make_current()
         vendor, renderer = GL.glGetString(GL.GL_VENDOR), GL.glGetString(GL.GL_RENDERER)
         return (vendor or b"unknown").decode(), (renderer or b"unknown").decode()
 
@@ -220,6 +220,10 @@ class Scene:
             joints=np.array(raw["robot0_joint_pos"], dtype=np.float64),
         )
 
+    def _make_current(self) -> None:
+        """robosuite renders into whichever context was made last in the process; this makes it the scene's own."""
+        self._domain.sim._render_context_offscreen.gl_ctx.make_current()
+
     def _gate(self, observable: Any) -> None:
         """Renders only at looks, at the very substep the standard loop samples: hence the sensor, not the observable
         (enabling it restarts its sampling phase), and not a render after the step (one substep too late)."""
@@ -227,7 +231,10 @@ class Scene:
         blank = np.zeros((self.protocol.camera_height, self.protocol.camera_width, 3), np.uint8)
 
         def sensor(cache: Any) -> Any:
-            return render(cache) if self._look else blank
+            if not self._look:
+                return blank
+            self._make_current()
+            return render(cache)
 
         sensor.__modality__ = observable.modality  # type: ignore[attr-defined]
         observable._sensor = sensor

@@ -99,9 +99,11 @@ def test_it_equals_the_standard_loop_bit_for_bit(scenes, key, task_suite, number
             assert np.array_equal(mine[camera], theirs[camera])
             assert mine[camera].std() > 5
 
-    again = ours(scene, episode)
+    again = ours(scene, episode)  # now that another environment's OpenGL context was made after this scene's
     assert again[0] == sha256
     assert np.array_equal(again[1], states)
+    for mine, before in zip(again[2], images, strict=True):
+        assert all(np.array_equal(mine[camera], before[camera]) for camera in CAMERAS)
 
 
 def test_the_seed_moves_the_fixtures_and_the_hash_shows_it(scenes, key):

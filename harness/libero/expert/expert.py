@@ -254,7 +254,7 @@ class Expert:
         needed = min(needed, self._ceiling)
         near = float(np.linalg.norm(hand[:2] - goal[:2])) < 0.03
         height = max(goal[2], needed) if not near or not np.isfinite(goal[2]) else goal[2]
-        share = 1.0 if near else float(np.clip((hand[2] - (needed - 0.05)) / 0.04, 0.0, 1.0))
+        share = 1.0 if near else float(np.clip((hand[2] - (needed - _CLEARANCE_M)) / 0.015, 0.0, 1.0))
         # Held at the anchor, not where the hand is: a zero command lets the arm drift.
         return np.append(self._anchor[:2] + share * (goal[:2] - self._anchor[:2]), height)
 
