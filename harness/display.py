@@ -86,7 +86,8 @@ class Display:
     def advance(self, done: int, total: int, detail: str) -> None:
         """Reports on the work under way."""
         share = done / total if total else 0.0
-        left = f"about {spoken(self._pace.seconds_left(self._remaining, share))} left"
+        seconds = self._pace.seconds_left(self._remaining, share, self._clock() - self._started)
+        left = f"about {spoken(seconds)} left"
         if self._live:
             self._bar.update(self._task, completed=share, detail=detail, left=left)
         elif self._clock() - self._printed >= _PLAIN_INTERVAL_SECONDS:

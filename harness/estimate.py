@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, Work, remaining_work
 
-_STARTUP_SECONDS = {"deepspeed": 20.0, "fsdp": 14.0, "fsdp2": 14.0, "ddp": 14.0}
-_STEP_SECONDS = {"deepspeed": 0.15, "fsdp": 0.10, "fsdp2": 0.10, "ddp": 0.05}
+_STARTUP_SECONDS = {"deepspeed": 14.0, "fsdp": 11.0, "fsdp2": 11.0, "ddp": 11.0}
+_STEP_SECONDS = {"deepspeed": 0.20, "fsdp": 0.12, "fsdp2": 0.12, "ddp": 0.02}
 """Cost of a step that does not depend on the batch; measured at micro size on 2 cores, 2 gloo ranks."""
-_SAMPLE_SECONDS = {"micro": 0.008, "tiny": 0.001}
+_SAMPLE_SECONDS = {"micro": 0.014, "tiny": 0.002}
 _PARAMETERS = {"micro": 1_500_000, "tiny": 100_000}
 _EPISODE_SECONDS = {"expert": 6.0, "still": 8.0}
 _LEARNED_EPISODE_SECONDS = 14.0
@@ -44,6 +44,9 @@ def plan_disk_bytes(plan: Plan) -> int:
     return weights + demonstrations * _DEMONSTRATION_BYTES + episodes * _EVALUATED_BYTES + len(plan.runs) * 100_000
 
 
+_TELLING_SHARE = 0.1
+
+
 @dataclass
 class Pace:
     """Scales the rules of thumb by this machine's own pace, as finished work reveals it."""
@@ -56,8 +59,17 @@ class Pace:
         self._expected += work_seconds(work, self.workers)
         self._taken += seconds
 
-    def seconds_left(self, remaining: list[Work], share_of_first: float = 0.0) -> float:
-        """For the work that is left, of whose first piece a share is done already."""
+    def seconds_left(self, remaining: list[Work], share_done: float = 0.0, elapsed_seconds: float = 0.0) -> float:
+        """For the work that is left, of whose first piece a share is done already, in so many seconds.
+
+        From a tenth on, the first piece is its own best measure.
+        """
         expected = [work_seconds(work, self.workers) for work in remaining]
-        left = sum(expected) - (expected[0] * share_of_first if expected else 0.0)
-        return left * (self._taken / self._expected if self._expected else 1.0)
+        pace = self._taken / self._expected if self._expected else 1.0
+        if not expected:
+            return 0.0
+        if share_done >= _TELLING_SHARE and elapsed_seconds > 0:
+            own_pace = elapsed_seconds / (share_done * expected[0])
+            pace = pace if self._expected else own_pace
+            return elapsed_seconds * (1 - share_done) / share_done + sum(expected[1:]) * pace
+        return (sum(expected) - expected[0] * share_done) * pace

@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,7 +186,7 @@ def _make_missing(
     futures: set[Future[tuple[_Try, bool]]] = set()
     with one_thread_each():
         pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=die_with_parent, initargs=(os.getpid(),)
+            workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
         )
         try:
             while True:
@@ -216,6 +217,17 @@ _scenes: dict[tuple[str, int, int], Scene] = {}
 """The worker's scene, by (task suite, task, image size): at most one, since each takes about 2 GB."""
 
 
+def _begin(parent: int) -> None:
+    """First thing in a worker: it ends with its parent, and closes its scene while OpenGL still can."""
+    die_with_parent(parent)
+    Finalize(None, _close_scenes, exitpriority=0)
+
+
+def _close_scenes() -> None:
+    while _scenes:
+        _scenes.popitem()[1].close()
+
+
 def _make_one(spec: DemosSpec, parts: Path, item: _Try) -> tuple[_Try, bool]:
     demo = record_demo(_scene(spec, item.task), spec, item.attempt)
     write_atomically(parts / _part_name(item.task, item.attempt), packed(demo))
@@ -227,8 +239,7 @@ def _scene(spec: DemosSpec, number: int) -> Scene:
 
     key = (spec.task_suite, number, spec.camera_size)
     if key not in _scenes:
-        while _scenes:
-            _scenes.popitem()[1].close()
+        _close_scenes()
         _scenes[key] = Scene(task(spec.task_suite, number), spec.protocol())
     return _scenes[key]
 

@@ -51,9 +51,6 @@ _FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 _FOREIGN_PREFIXES = ("TORCHELASTIC_", "GROUP_", "ROLE_")
 """Variables by which an outer torchrun would be mistaken for ours."""
 
-_ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""glibc gives freed pages back at once, so that the resident peak tells backends apart (docs/measurement.md)."""
-
 Number = TypeVar("Number", int, float)
 
 
@@ -190,7 +187,7 @@ def rank_environment(parent: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value for name, value in parent.items() if name not in _FOREIGN and not name.startswith(_FOREIGN_PREFIXES)
     }
-    ours = {**_ALLOCATOR, PARENT_VARIABLE: str(os.getpid())}
+    ours = {PARENT_VARIABLE: str(os.getpid())}
     return {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **kept, **ours}
 
 
