@@ -68,8 +68,7 @@ class Pace:
         pace = self._taken / self._expected if self._expected else 1.0
         if not expected:
             return 0.0
+        first = expected[0] * (1 - share_done) * pace
         if share_done >= _TELLING_SHARE and elapsed_seconds > 0:
-            own_pace = elapsed_seconds / (share_done * expected[0])
-            pace = pace if self._expected else own_pace
-            return elapsed_seconds * (1 - share_done) / share_done + sum(expected[1:]) * pace
-        return (sum(expected) - expected[0] * share_done) * pace
+            first = elapsed_seconds * (1 - share_done) / share_done
+        return first + sum(expected[1:]) * pace

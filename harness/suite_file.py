@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.backends.options import BACKENDS
 from harness.errors import BadInput
+from harness.libero.protocol import PRESETS
 from harness.suite import CellSettings, Suite
 
 _MESSAGES = {
@@ -94,6 +95,8 @@ def _check_references(path: Path | str, suite: Suite) -> None:
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):
                 raise BadInput(path, table, name, "a name of letters, digits and _")
+    if suite.evaluation is not None and suite.evaluation.protocol not in PRESETS:
+        raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
     if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
         raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
     if suite.data.source == "libero_hdf5" and suite.data.path is None:

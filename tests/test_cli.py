@@ -66,6 +66,10 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["run", FSDP2, "--set", "evaluation.protocol=mikro"], 'did you mean "micro"'),
         (["train", "--train-backend", "fsdpp"], "expected a backend (ddp, deepspeed, fsdp, fsdp2)"),
         (["train", "--zero-stage", "4", "--train-backend", "deepspeed"], "zero_stage = 4: expected 1, 2 or 3"),
+        (
+            ["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--protocol", "mikro"],
+            'did you mean "micro"',
+        ),
         (["evaluate", "--policy", "exprt", "--task-suite", "libero_goal"], 'did you mean "expert"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_gaol"], 'did you mean "libero_goal"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--tasks", "11"], "task numbers from 0 to 9"),
@@ -84,6 +88,26 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
     assert answer.stderr.count("\n") == 1
     assert answer.stderr.startswith("harness: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [('{"schema_version": 99}', "written by a newer harness"), ('{"suite": "fsdp2", ', "not a readable Plan")],
+)
+@pytest.mark.parametrize("command", [["run", FSDP2], ["report", "fsdp2"], ["compare", "fsdp2"]], ids=lambda c: c[0])
+def test_a_damaged_or_newer_result_is_named_and_left_alone(
+    command: list[str], content: str, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "fsdp2" / "20260101-000000-aaaaaa" / "plan.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    answer = harness(*command, "--results", str(tmp_path))
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert str(file) in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert file.read_text() == content
+    assert [path.name for path in (tmp_path / "fsdp2").iterdir()] == ["20260101-000000-aaaaaa"]
 
 
 def test_a_command_line_that_makes_no_sense_ends_with_2() -> None:

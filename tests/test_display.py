@@ -66,6 +66,12 @@ def test_the_pace_of_finished_work_scales_what_is_left() -> None:
     assert pace.seconds_left([]) == 0
 
 
+def test_work_under_way_is_its_own_best_measure() -> None:
+    pace = Pace(workers=2)
+    assert pace.seconds_left(ALL[:1], 0.25, 100) == pytest.approx(300)
+    assert pace.seconds_left(ALL[:2], 0.25, 100) == pytest.approx(300 + work_seconds(ALL[1], 2))
+
+
 def test_an_estimate_falls_as_work_is_done() -> None:
     assert plan_seconds(PLAN, Progress()) > plan_seconds(PLAN, Progress(demonstrations_ready=True)) > 0
     assert all(work_seconds(work, 2) > 0 for work in ALL)

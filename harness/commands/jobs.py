@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from harness.commands.output import Output
 from harness.commands.suites import run_plan
 from harness.errors import BadInput, ExitCode
+from harness.libero.protocol import preset
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm, planned_episodes
 from harness.suite import CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges
@@ -41,6 +42,7 @@ class DemosRequest:
 
 def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
     """A plan with nothing to train and one arm."""
+    preset(request.protocol)
     evaluation = Evaluation(
         protocol=request.protocol, arms=["expert"], scopes=[_scope(request)], workers=request.workers
     )
