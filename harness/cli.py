@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -222,7 +223,11 @@ def clean(
 
 
 def main() -> None:
-    """Entry point: every foreseen problem is one line on stderr and an exit code."""
+    """Entry point: every foreseen problem is one line on stderr and an exit code.
+
+    SIGTERM, as a cluster's scheduler sends it, is an interruption like Ctrl-C.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(standalone_mode=True)
     except HarnessError as error:

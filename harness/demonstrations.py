@@ -8,9 +8,10 @@ from rich.console import Console
 
 from harness.display import Display
 from harness.libero.demos import RECORD_FILE, DemosRecord, DemosSpec, Progress, make_demonstrations
-from harness.plan import MakeDemonstrations, Plan
+from harness.plan import Plan
 from harness.store import Store
 from harness.suite import Data
+from harness.work import MakeDemonstrations
 
 
 def demonstrations_spec(data: Data, seed: int) -> DemosSpec:

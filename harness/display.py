@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from harness.estimate import Pace
-from harness.plan import Evaluate, MakeDemonstrations, Train, Work
+from harness.work import Evaluate, MakeDemonstrations, Train, Work
 
 _PLAIN_INTERVAL_SECONDS = 20.0
 """Without a terminal, a line of progress at most this often."""

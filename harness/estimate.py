@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, Work, remaining_work
+from harness.plan import Plan
+from harness.work import Evaluate, MakeDemonstrations, Progress, Train, Work, remaining_work
 
 _STARTUP_SECONDS = {"deepspeed": 14.0, "fsdp": 11.0, "fsdp2": 11.0, "ddp": 11.0}
 _STEP_SECONDS = {"deepspeed": 0.20, "fsdp": 0.12, "fsdp2": 0.12, "ddp": 0.02}

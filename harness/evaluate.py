@@ -10,9 +10,10 @@ from harness.libero.pool import evaluate
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
-from harness.plan import Evaluate, Plan, PlannedArm
+from harness.plan import Plan, PlannedArm
 from harness.policies.base import Policy
 from harness.store import ResultFolder, append_line, read_lines, read_record, write_record
+from harness.work import Evaluate
 
 
 def evaluate_arm(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fingerprint, display: Display) -> None:

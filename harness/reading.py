@@ -5,10 +5,11 @@ from __future__ import annotations
 from harness.compare.results import Results
 from harness.errors import DamagedRecord
 from harness.libero.records import ArmRecord, EpisodeRecord
-from harness.plan import AttemptState, EpisodeKey, Plan, PlannedRun, Progress
+from harness.plan import EpisodeKey, Plan, PlannedRun
 from harness.store import ResultFolder, read_lines, read_record
 from harness.train.launch import latest_checkpoint, read_steps
 from harness.train.records import Outcome, RunRecord
+from harness.work import AttemptState, Progress
 
 
 def read_plan(result: ResultFolder) -> Plan:

@@ -14,12 +14,13 @@ from harness.demonstrations import demonstrations_folder, demonstrations_ready, 
 from harness.display import Display
 from harness.evaluate import evaluate_arm
 from harness.machine import Fingerprint
-from harness.plan import Evaluate, MakeDemonstrations, Plan, Progress, Train, next_work, remaining_work
+from harness.plan import Plan
 from harness.reading import read_plan, read_progress, read_results
 from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
 from harness.train.launch import launch
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
+from harness.work import Evaluate, MakeDemonstrations, Progress, Train, next_work, remaining_work
 
 HANG_SECONDS = 120.0
 """A run none of whose ranks makes a step for this long has hung. Starting DeepSpeed takes about 20."""
