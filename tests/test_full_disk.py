@@ -20,6 +20,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
+@pytest.mark.full
 def test_a_full_disk_is_one_clear_error_and_exit_code_2(small_disk: Path) -> None:
     results = small_disk / "results"
     (small_disk / "ballast").write_bytes(b"x" * 130_000)

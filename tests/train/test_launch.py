@@ -29,7 +29,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """torchrun and its ranks; multiprocessing's resource tracker, if earlier tests left one, is nobody's rank."""
+    below = psutil.Process().children(recursive=True)
+    return [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]
 
 
 def test_exception_in_one_rank_is_told_in_its_own_words(monkeypatch, tmp_path):
@@ -77,7 +79,7 @@ def test_killed_torchrun_leaves_no_orphan(monkeypatch, tmp_path):
 
     def kill_torchrun(row: StepRow) -> None:
         if not ranks:
-            torchrun = psutil.Process().children()[0]
+            torchrun = children()[0]
             ranks.extend(torchrun.children(recursive=True))
             torchrun.kill()
 
