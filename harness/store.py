@@ -19,9 +19,10 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from harness.errors import BadInput, DamagedRecord, DiskFull, HarnessError
-from harness.records import Record
+from harness.records import Record, Value
 
 R = TypeVar("R", bound=Record)
+V = TypeVar("V", bound=Value)
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def read_record(path: Path, kind: type[R]) -> R:
         raise DamagedRecord(f"{path}: not a readable {kind.__name__}: {_first_fault(error)}") from None
 
 
-def read_lines(path: Path, kind: type[R]) -> list[R]:
+def read_lines(path: Path, kind: type[V]) -> list[V]:
     """The records of a line-per-record file; a last line without its end is left out."""
     if not path.exists():
         return []

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from harness.compare.metrics import METRICS, Metric, read
 from harness.compare.results import Results, ended_well
-from harness.compare.success import CONTROLS
 from harness.compare.throughput import STEADY
 from harness.errors import BadInput, HarnessError
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.plan import Cell, Plan, RunKind
 from harness.records import Record, Value
+from harness.suite import CONTROLS
 from harness.train.records import RunRecord
 
 KINDS = {"time": RunKind.TIMING, "memory": RunKind.TIMING, "checkpoint": RunKind.LEARNING}

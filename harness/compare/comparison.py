@@ -9,7 +9,6 @@ from harness.compare.parity import ParityRecord, loss_parity
 from harness.compare.published import PublishedComparison, PublishedTable, compare_published
 from harness.compare.results import Results, unique, with_references
 from harness.compare.success import (
-    CONTROLS,
     ArmSuccess,
     PairedSuccess,
     arm_success,
@@ -24,6 +23,7 @@ from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode, worst
 from harness.plan import Plan, PlannedRun, RunKind
 from harness.records import Record
+from harness.suite import CONTROLS
 from harness.train.records import Outcome, RunRecord
 
 

@@ -15,7 +15,6 @@ from harness.statistics.ratios import mean_interval
 from harness.suite import TASK_SUITES, Gate
 
 ALL = "all"
-CONTROLS = ("expert", "still")
 SEEDS_FOR_A_BACKEND = 3
 """Training seeds per side below which a comparison is about checkpoints, not about backends."""
 EXPERT_RATE = 0.8

@@ -28,8 +28,7 @@ from harness.libero.worker import one_thread_each
 from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look, Policy, PolicyFault
 from harness.store import write_atomically
-
-CONTROLS: tuple[Brain, ...] = ("expert", "still")
+from harness.suite import CONTROLS
 
 SILENCE_SECONDS = 300.0
 """A worker that sends nothing for this long hangs. Compiling a scene, the longest silence, takes 5 to 60 s."""

@@ -135,10 +135,6 @@ class Scene:
         """float64 (1 + nq + nv,): MuJoCo's flattened state."""
         return np.asarray(self._env.get_sim_state(), dtype=np.float64)
 
-    def model_xml(self) -> str:
-        """The compiled model, as robosuite writes it."""
-        return str(self._domain.sim.model.get_xml())
-
     def gl_strings(self) -> tuple[str, str]:
         """OpenGL vendor and renderer: pixels are comparable only where both agree."""
         from OpenGL import GL  # valid only while a context is current

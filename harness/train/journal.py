@@ -6,9 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from harness.errors import DamagedRecord
+from harness.store import read_lines
 from harness.train.records import COMPLETE, StepRow
 
 CHECKPOINTS, EXPORT, LOGS = "checkpoint", "export", "logs"
@@ -53,13 +52,7 @@ def latest_checkpoint(attempt: Path) -> Path | None:
 
 def read_rows(file: Path) -> list[StepRow]:
     """A rank's rows so far; a last line without its end is left out. Raises DamagedRecord."""
-    if not file.exists():
-        return []
-    *lines, _cut_off = file.read_bytes().split(b"\n")
-    try:
-        return [StepRow.model_validate_json(line) for line in lines]
-    except ValidationError as error:
-        raise DamagedRecord(f"{file}: not rows of steps: {error.errors()[0]['msg']}") from None
+    return read_lines(file, StepRow)
 
 
 class Journal:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from harness.machine import Fingerprint
 from harness.processes import PARENT_VARIABLE, descendants, kill_all
-from harness.store import read_record, write_record
+from harness.store import read_record, write_atomically, write_record
 from harness.train.journal import (
     EXPORT,
     LOGS,
@@ -268,6 +268,6 @@ def _write_steps(file: Path, rows: list[StepRow]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    scratch = file.with_name(f".{file.name}.partial")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row.model_dump() for row in rows]), scratch)
-    scratch.replace(file)
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row.model_dump() for row in rows]), buffer)
+    write_atomically(file, buffer.getvalue().to_pybytes())
