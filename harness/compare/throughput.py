@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from enum import StrEnum
 
@@ -11,6 +10,7 @@ from harness.compare.results import ended_well
 from harness.compare.verdict import Judgement, Verdict
 from harness.records import Value
 from harness.statistics.interval import Interval
+from harness.statistics.logscale import ratio_of
 from harness.statistics.power import smallest_detectable_log_ratio
 from harness.statistics.ratios import equivalence_p, log_ratios, paired_ratio
 from harness.suite import Gate
@@ -137,7 +137,7 @@ def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:
         return None
     spread = statistics.stdev(log_ratio_values)
     found = smallest_detectable_log_ratio(len(log_ratio_values), spread, 1 - gate.confidence)
-    return math.exp(min(found, 700.0))
+    return ratio_of(found)
 
 
 def _steady(run: RunRecord) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from harness.statistics.logscale import ratio_of
+
 POWER = 0.9
 """Probability of seeing an effect of the size called detectable."""
 FAR = 100.0
@@ -40,8 +42,7 @@ def detectable_shift(baseline: int, candidate: int, log_sd: float, alpha: float,
     if baseline < 2 or candidate < 1:
         return None
     scale = log_sd * math.sqrt(1 / baseline + 1 / candidate)
-    # Two or three processes at a strict rate see astronomic ratios only; those need not overflow a float.
-    return math.exp(min(_noncentrality(baseline - 1, alpha, power) * scale, 700.0))
+    return ratio_of(_noncentrality(baseline - 1, alpha, power) * scale)
 
 
 def repeats_needed(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from harness.records import Value
+from harness.statistics.logscale import ratio_of
 
 
 class Prediction(Value):
@@ -50,7 +51,7 @@ def predict(baseline: Sequence[float], candidate: Sequence[float], alpha: float)
     shift = 0.0 if min(old) == max(old) == min(new) == max(new) else math.fsum(new) / k - centre
     if n < 2:
         return Prediction(
-            ratio=math.exp(shift), low=None, high=None, p_larger=1.0, p_smaller=1.0, log_sd=None,
+            ratio=ratio_of(shift), low=None, high=None, p_larger=1.0, p_smaller=1.0, log_sd=None,
             baseline_n=n, candidate_n=k,
         )  # fmt: skip
     sd = 0.0 if min(old) == max(old) else math.sqrt(math.fsum((x - centre) ** 2 for x in old) / (n - 1))
@@ -61,6 +62,6 @@ def predict(baseline: Sequence[float], candidate: Sequence[float], alpha: float)
     else:
         larger, smaller = (float(special.stdtr(n - 1, side * shift / scale)) for side in (-1, 1))
     return Prediction(
-        ratio=math.exp(shift), low=math.exp(-bound), high=math.exp(bound), p_larger=larger, p_smaller=smaller,
+        ratio=ratio_of(shift), low=ratio_of(-bound), high=ratio_of(bound), p_larger=larger, p_smaller=smaller,
         log_sd=sd, baseline_n=n, candidate_n=k,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from harness.statistics.interval import Interval
+from harness.statistics.logscale import ratio_of
 
 
 def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -24,9 +25,9 @@ def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confide
     mean_low_high = mean_interval(differences, confidence)
     low, high = mean_low_high.low, mean_low_high.high
     return Interval(
-        estimate=math.exp(mean_low_high.estimate),
-        low=None if low is None else math.exp(low),
-        high=None if high is None else math.exp(high),
+        estimate=ratio_of(mean_low_high.estimate),
+        low=None if low is None else ratio_of(low),
+        high=None if high is None else ratio_of(high),
         confidence=confidence,
         n=len(differences),
     )
@@ -72,4 +73,4 @@ def log_ratios(reference: Sequence[float], candidate: Sequence[float]) -> list[f
         raise ValueError(f"pairs need equal, non-zero counts, got {len(reference)} and {len(candidate)}")
     if not all(math.isfinite(value) and value > 0 for value in (*reference, *candidate)):
         raise ValueError("a ratio needs positive, finite figures")
-    return [math.log(new / old) for old, new in zip(reference, candidate, strict=True)]
+    return [math.log(new) - math.log(old) for old, new in zip(reference, candidate, strict=True)]
