@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harness.plan import Plan
-from harness.work import Evaluate, MakeDemonstrations, Progress, Train, Work, remaining_work
+from harness.work import Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, Work, remaining_work
 
 _STARTUP_SECONDS = {"deepspeed": 14.0, "fsdp": 11.0, "fsdp2": 11.0, "ddp": 11.0}
 _STEP_SECONDS = {"deepspeed": 0.20, "fsdp": 0.12, "fsdp2": 0.12, "ddp": 0.02}
@@ -26,8 +26,13 @@ def work_seconds(work: Work, workers: int) -> float:
             return len(data.tasks) * data.episodes * _DEMONSTRATION_SECONDS / workers
         case Train(run=run):
             backend = run.cell.backend.backend
-            step = _STEP_SECONDS[backend] + run.cell.samples_per_step * _SAMPLE_SECONDS[run.cell.size] / 2
+            step = (
+                _STEP_SECONDS[backend]
+                + run.cell.samples_per_step * _SAMPLE_SECONDS.get(run.cell.size, _SAMPLE_SECONDS["micro"]) / 2
+            )
             return _STARTUP_SECONDS[backend] + run.steps * step
+        case TakeTurns(runs=runs):
+            return sum(work_seconds(train, workers) for train in runs)
         case Evaluate(arm=arm, episodes=episodes):
             return 5.0 + len(episodes) * _EPISODE_SECONDS.get(arm.name, _LEARNED_EPISODE_SECONDS) / workers
 
@@ -39,7 +44,7 @@ def plan_seconds(plan: Plan, progress: Progress) -> float:
 def plan_disk_bytes(plan: Plan) -> int:
     """Demonstrations, one checkpoint and one export per learning run, and the episodes' actions."""
     learning = [run for run in plan.runs if run.checkpoint_every is not None]
-    weights = sum(_PARAMETERS[run.cell.size] * 4 * (3 + 1) for run in learning)
+    weights = sum(_PARAMETERS.get(run.cell.size, _PARAMETERS["micro"]) * 4 * (3 + 1) for run in learning)
     demonstrations = len(plan.data.tasks) * plan.data.episodes if plan.needs_demonstrations else 0
     episodes = len(plan.arms) * len(plan.episodes)
     return weights + demonstrations * _DEMONSTRATION_BYTES + episodes * _EVALUATED_BYTES + len(plan.runs) * 100_000

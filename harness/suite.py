@@ -6,11 +6,14 @@ Nothing here is resolved or expanded: that is the plan's work (`harness.plan`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from harness.backends.options import BackendOptions
+from harness.models import MODELS, SIZES, names_function
 from harness.records import Value
 
 TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
@@ -19,8 +22,6 @@ CONTROLS = ("expert", "still")
 """Arms that need no checkpoint."""
 INITIAL_STATES = 50
 """Evaluation states that LIBERO gives each task."""
-ModelName = Literal["pi0"]
-Size = Literal["micro", "tiny"]
 
 
 class Optimizer(Value):
@@ -55,8 +56,23 @@ class CellSettings(Value):
 class ModelEntry(CellSettings):
     """`[models.KEY]`."""
 
-    model: ModelName
-    size: Size = "micro"
+    model: str
+    """A name of ours, or "module:function" of any package: see docs/adding-a-model.md."""
+    size: str = "micro"
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_known(cls, name: str) -> str:
+        if name not in MODELS and not names_function(name):
+            raise unknown_name("a known model, or module:function", MODELS)
+        return name
+
+    @field_validator("size")
+    @classmethod
+    def _size_is_known(cls, size: str, info: ValidationInfo) -> str:
+        if info.data.get("model") in MODELS and size not in SIZES:
+            raise unknown_name(f"a size of {info.data['model']}", SIZES)
+        return size
 
 
 class BackendEntry(Value):
@@ -187,6 +203,11 @@ class Suite(Value):
     learning: Learning | None = None
     evaluation: Evaluation | None = None
     gate: Gate = Gate()
+
+
+def unknown_name(expected: str, choices: Iterable[str]) -> PydanticCustomError:
+    """A value that is none of some names; `suite_file.explain` suggests the nearest."""
+    return PydanticCustomError("unknown_name", "{expected}", {"expected": expected, "choices": list(choices)})
 
 
 def parse_ranges(text: str) -> list[int]:

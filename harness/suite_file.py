@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from harness.backends.options import BACKENDS
 from harness.errors import BadInput
 from harness.libero.protocol import PRESETS
+from harness.models import names_function
 from harness.suite import CellSettings, Suite
 
 _MESSAGES = {
@@ -95,12 +97,24 @@ def _check_references(path: Path | str, suite: Suite) -> None:
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):
                 raise BadInput(path, table, name, "a name of letters, digits and _")
+    for name, entry in suite.models.items():
+        if names_function(entry.model) and not _importable(entry.model.partition(":")[0]):
+            expected = "a module that can be imported here (is its package installed, or on PYTHONPATH?)"
+            raise BadInput(path, f"models.{name}.model", entry.model, expected)
     if suite.evaluation is not None and suite.evaluation.protocol not in PRESETS:
         raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
     if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
         raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
     if suite.data.source == "libero_hdf5" and suite.data.path is None:
         raise BadInput(path, "data.path", None, "a folder of *_demo.hdf5 files, since data.source is libero_hdf5")
+
+
+def _importable(module: str) -> bool:
+    """Whether a module is there, without running it."""
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def explain(source: Path | str, error: ValidationError) -> BadInput:
@@ -121,6 +135,8 @@ def explain(source: Path | str, error: ValidationError) -> BadInput:
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context.get("expected", ""))
         expected = "one of" if choices else str(context.get("expected"))
+    elif kind == "unknown_name":
+        expected, choices = context["expected"], context["choices"]
     elif kind == "missing":
         value, expected = None, "a value here; the key is missing"
     elif kind == "value_error":

@@ -27,7 +27,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         ("defaults.optimizer.lrr=1", "defaults.optimizer = 'lrr'"),
         ("backends.zero2.backend=fsdp3", "backends.zero2.backend = 'fsdp3': expected a backend (ddp, deepspeed, fsdp"),
         ("backends.zero3.zero_stage=4", "backends.zero3.zero_stage = 4: expected 1, 2 or 3"),
-        ("models.pi0.model=pi1", "models.pi0.model = 'pi1': expected one of (pi0)"),
+        ("models.pi0.model=pi1", "models.pi0.model = 'pi1': expected a known model, or module:function ("),
         ("defaults.micro_batch=0", "defaults.micro_batch = 0: expected greater than or equal to 1"),
         ("backends.fsdp2.micro_batch=0", "backends.fsdp2.micro_batch = 0: expected greater than or equal to 1"),
         ('defaults.micro_batch="x"', "defaults.micro_batch = 'x': expected a whole number"),

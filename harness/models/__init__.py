@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from harness.errors import BadInput
@@ -9,7 +12,14 @@ from harness.errors import BadInput
 if TYPE_CHECKING:
     from harness.data.shape import InputShape
     from harness.models.base import VLA
-    from harness.models.pi0 import Pi0Config
+
+MODELS = {
+    "pi0": "harness.models.presets:pi0",
+}
+"""Name → the function that builds it from a size. A suite may name any such function of any package itself."""
+
+SIZES = ("full", "micro", "tiny")
+"""What each of `MODELS` comes in: the published size, one that learns on a CPU, one for tests."""
 
 
 def build(model: str, size: str) -> VLA:
@@ -17,25 +27,43 @@ def build(model: str, size: str) -> VLA:
 
     Weights are a function of torch's global seed, which the caller sets.
 
-    Raises:
-        BadInput: there is no such model or size.
-    """
-    from harness.models.pi0 import Pi0
+    Args:
+        model: a key of `MODELS`, or "module:function".
 
-    return Pi0(_config(model, size))
+    Raises:
+        BadInput: there is no such model or size, or the function returns something else than a `VLA`.
+    """
+    from harness.models.base import VLA
+
+    built = _function(model)(size)
+    if not isinstance(built, VLA):
+        raise BadInput("models", "model", model, f"a function that returns a VLA, not {type(built).__name__}")
+    return built
 
 
 def input_shape(model: str, size: str) -> InputShape:
-    """What that model wants to be fed. Raises BadInput as `build` does."""
-    return _config(model, size).shape
+    """What that model wants to be fed, from a build on `meta`. Raises BadInput as `build` does."""
+    import torch
+
+    with torch.device("meta"):
+        return build(model, size).shape
 
 
-def _config(model: str, size: str) -> Pi0Config:
-    from harness.models.presets import PI0
+def names_function(model: str) -> bool:
+    """Whether this is "module:function" rather than a name of ours."""
+    return re.fullmatch(r"[\w.]+:\w+", model) is not None
 
-    presets = {"pi0": PI0}
-    if model not in presets:
-        raise BadInput("models", "model", model, "a known model", presets)
-    if size not in presets[model]:
-        raise BadInput("models", "size", size, f"a size of {model}", presets[model])
-    return presets[model][size]
+
+def _function(model: str) -> Callable[[str], object]:
+    if model not in MODELS and not names_function(model):
+        raise BadInput("models", "model", model, "a known model, or module:function", MODELS)
+    module_name, _, name = MODELS.get(model, model).partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise BadInput("models", "model", model, f"a module that can be imported, but: {error}") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise BadInput("models", "model", model, f"a function of {module_name}", known)
+    return function

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from harness.data.shape import ABSENT, InputShape
-from harness.models.pi0 import Pi0Config, SiglipConfig, StemConfig
+from harness.errors import BadInput
+from harness.models.pi0 import Pi0, Pi0Config, SiglipConfig, StemConfig
+
+C = TypeVar("C")
 
 CAMERAS = ("agentview", "robot0_eye_in_hand")
 
@@ -58,3 +64,13 @@ PI0: dict[str, Pi0Config] = {
         expert_ffn=4096,
     ),
 }
+
+
+def pi0(size: str) -> Pi0:
+    return Pi0(_sized("pi0", PI0, size))
+
+
+def _sized(model: str, presets: Mapping[str, C], size: str) -> C:
+    if size not in presets:
+        raise BadInput("models", "size", size, f"a size of {model}", presets)
+    return presets[size]
