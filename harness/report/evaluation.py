@@ -23,22 +23,25 @@ def success(comparison: Comparison, plan: Plan) -> str:
     """Rates of every arm, then learnt policies scene by scene."""
     if not plan.arms:
         return "## LIBERO success\n\nNo evaluation was planned."
-    return "\n\n".join(part for part in ("## LIBERO success", _rates(comparison), _pairs(comparison)) if part)
+    tables = [rates_table(comparison), pairs_table(comparison)]
+    return "\n\n".join(["## LIBERO success", *(table.text() for table in tables if table.rows)])
 
 
-def _rates(comparison: Comparison) -> str:
+def rates_table(comparison: Comparison) -> Table:
+    """Success of every arm in the published form."""
     table = Table(
         ["Model", *TITLES.values(), "Average"],
         reading=f"Percent of valid episodes that succeed; below it successes/valid and the {comparison.confidence:.0%} "
         "Wilson interval. Errors and tasks the scripted expert has no skill for are in no rate. Average: only "
         "where all four task suites have a rate.",
+        spare=("Average",),
     )
     for arm in comparison.arms:
         rates = {rate.task_suite: rate for rate in arm.rates}
         table.add(arm.arm, *(_rate(rates.get(suite)) for suite in TASK_SUITES), percent(arm.average))
         table.add("", *(_counts(rates.get(suite)) for suite in TASK_SUITES), "")
         table.notes += _missing(arm)
-    return table.text()
+    return table
 
 
 def _rate(rate: TaskSuiteRate | None) -> str:
@@ -63,13 +66,15 @@ def _missing(arm: ArmSuccess) -> list[str]:
     return notes
 
 
-def _pairs(comparison: Comparison) -> str:
+def pairs_table(comparison: Comparison) -> Table:
+    """Learnt policies scene by scene; no rows where there is no pair."""
     table = Table(
         ["Pair", "Both", "1st only", "2nd only", "Neither", "Difference", "p"],
         reading="Episodes paired by scene, all task suites first. 1st: the reference, named after vs; 2nd: the "
         f"other. Difference: 2nd minus 1st in percentage points, {comparison.confidence:.0%} interval (Agresti–Min; "
         f"Student over seeds from {SEEDS_FOR_A_BACKEND} training seeds on). p: exact McNemar, not corrected for the "
         "number of rows.",
+        spare=("Both", "Neither", "p"),
     )
     titles: dict[str, str] = dict(TITLES.items())
     for found in comparison.success_pairs:
@@ -91,7 +96,7 @@ def _pairs(comparison: Comparison) -> str:
                 f"{name} compares these two checkpoints ({found.training_seeds} training seed each); a word on the "
                 f"backends needs {SEEDS_FOR_A_BACKEND} or more."
             )
-    return table.text() if table.rows else ""
+    return table
 
 
 def published(comparison: Comparison) -> str:

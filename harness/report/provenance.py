@@ -33,16 +33,18 @@ def baseline(comparison: Comparison, plan: Plan) -> str:
         parts.append(f'```\nharness baseline accept {comparison.result} --reason "why"\n```')
         return "\n\n".join(parts)
     by = paragraph(f"Accepted {accepted.at} by {accepted.by} from {accepted.result}: {accepted.reason}")
-    return "\n\n".join([*parts, by, _baseline_table(judged).text()])
+    return "\n\n".join([*parts, by, baseline_table(judged).text()])
 
 
-def _baseline_table(judged: list[Judgement]) -> Table:
+def baseline_table(judged: list[Judgement]) -> Table:
+    """Every metric of every cell, and every arm's success, against the accepted values."""
     alarms = next((alarm_rate(j) for j in judged if j.false_alarm_rate is not None), MISSING)
     table = Table(
         ["Subject", "Metric", "Verdict", "Change", "Detectable", "n"],
         reading="Change: new over accepted values with its prediction interval; rates in percentage points (pp) with "
         "Newcombe's. Detectable: the smallest change seen with 90% probability; PASS needs it below the change that "
         f"matters. False alarms: {alarms} for this whole table. n: processes or episodes.",
+        spare=("n", "Detectable"),
     )
     for judgement in judged:
         changed = judgement.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)

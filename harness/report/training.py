@@ -13,15 +13,23 @@ from harness.report.verdicts import peak_bytes
 
 
 def speed(comparison: Comparison, plan: Plan) -> str:
-    """Step time and throughput, one table per model, every cell against each DeepSpeed cell."""
+    """Step time and throughput, one table per model."""
     parts = ["## Speed"]
-    for model in unique(model_key(cell.label) for cell in comparison.cells):
-        cells = [cell for cell in comparison.cells if model_key(cell.label) == model and cell.planned_runs]
-        if cells:
-            parts += [f"### {model}", _speed_table(cells, comparison, plan).text()]
+    for model, table in speed_tables(comparison, plan).items():
+        parts += [f"### {model}", table.text()]
     if len(parts) == 1:
         parts.append("No timing runs were planned.")
     return "\n\n".join(parts)
+
+
+def speed_tables(comparison: Comparison, plan: Plan) -> dict[str, Table]:
+    """Model key → every timed cell against each DeepSpeed cell."""
+    tables = {}
+    for model in unique(model_key(cell.label) for cell in comparison.cells):
+        cells = [cell for cell in comparison.cells if model_key(cell.label) == model and cell.planned_runs]
+        if cells:
+            tables[model] = _speed_table(cells, comparison, plan)
+    return tables
 
 
 def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -> Table:
@@ -33,6 +41,7 @@ def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -
         reading=f"Step: geometric mean over fresh process groups of the median step of the slowest rank. vs: how many "
         f"times faster than that cell, with its {comparison.confidence:.0%} interval over ABBA pairs; [–] is one pair "
         "or no steady one. Bold: shown different. Runs: used of planned; ~ marks figures of runs that never settled.",
+        spare=("Tokens/s", "Runs", "Samples/s"),
     )
     for cell in cells:
         against = [_against(every.get((r, cell.label)), cell.label == r) for r in references]
@@ -72,6 +81,10 @@ def _why_missing(label: str, comparison: Comparison) -> str:
 
 
 def memory(comparison: Comparison) -> str:
+    return f"## Memory\n\n{memory_table(comparison).text()}"
+
+
+def memory_table(comparison: Comparison) -> Table:
     """Peaks, and what each rank holds between steps."""
     cuda = any(cell.peak_allocated_bytes is not None for cell in comparison.cells)
     peak = "Peak alloc." if cuda else "Peak RSS"
@@ -81,6 +94,7 @@ def memory(comparison: Comparison) -> str:
         + ("CUDA allocator's peak" if cuda else "resident-set peak on CPU, libraries included")
         + " after warm-up. Params, Grads, Optimizer: bytes held between two steps. Share: parameters held by a rank, "
         "of all; Expected: 1/ranks for cells that shard.",
+        spare=("Expected", "Grads", "Optimizer", "Params"),
     )
     shares = {j.subject: j for j in comparison.judgements if j.question == "sharding"}
     for cell in comparison.cells:
@@ -96,10 +110,14 @@ def memory(comparison: Comparison) -> str:
         )
         if not cell.shards:
             table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
-    return f"## Memory\n\n{table.text()}"
+    return table
 
 
 def fairness(comparison: Comparison) -> str:
+    return f"## Fair, and the same loss?\n\n{parity_table(comparison).text()}" if comparison.audits else ""
+
+
+def parity_table(comparison: Comparison) -> Table:
     """What differs besides the backend, and whether the losses agree."""
     table = Table(
         ["Pair", "Audited", "Differences", "Δ first", "Δ max", "Block Δ", "Loss"],
@@ -107,6 +125,7 @@ def fairness(comparison: Comparison) -> str:
         "difference of the loss at the first step, and the largest in the first 20. Block Δ: largest relative "
         "difference of the mean loss over 50 steps, where rounding has had time to grow. Loss: whether all of it is "
         "within tolerance.",
+        spare=("Δ first", "Audited", "Block Δ"),
     )
     for audit in comparison.audits:
         records = [p for p in comparison.parity if (p.reference, p.candidate) == (audit.reference, audit.candidate)]
@@ -129,11 +148,16 @@ def fairness(comparison: Comparison) -> str:
         table.notes += [f"{name}, {p.kind} run: {p.reason}." for p in records if not p.holds]
         if not audit.audited_pairs:
             table.notes.append(f"{name}: no pair of runs ended well.")
-    return f"## Fair, and the same loss?\n\n{table.text()}" if comparison.audits else ""
+    return table
 
 
 def checkpoints(comparison: Comparison) -> str:
-    """Saving and loading."""
+    table = checkpoint_table(comparison)
+    return "## Checkpoints\n\n" + (table.text() if table.rows else bullet("No run saved a checkpoint."))
+
+
+def checkpoint_table(comparison: Comparison) -> Table:
+    """Saving and loading; no rows where no run saved one."""
     table = Table(
         ["Cell", "Save s", "Load s", "Size MiB"],
         reading="Save: until every rank's part is on disk. Load: a dash where no run was resumed. Size: parameters, "
@@ -147,9 +171,7 @@ def checkpoints(comparison: Comparison) -> str:
             number(cell.checkpoint_load_seconds),
             mib(cell.checkpoint_bytes),
         )
-    if not saved:
-        return "## Checkpoints\n\n" + bullet("No run saved a checkpoint.")
     left = len(comparison.cells) - len(saved)
     if left:
         table.notes.append(f"{plural(left, 'cell')} without learning runs saved none.")
-    return f"## Checkpoints\n\n{table.text()}"
+    return table

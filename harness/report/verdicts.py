@@ -9,7 +9,8 @@ from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode
-from harness.report.figures import alarm_rate, detectable, effect, mib, pair, plural, ratio
+from harness.report.figures import MISSING, alarm_rate, detectable, effect, mib, pair, plural, ratio
+from harness.report.table import Table
 
 OUTCOMES = {
     ExitCode.OK: "everything asked is shown",
@@ -64,3 +65,27 @@ def counts(judgements: list[Judgement]) -> str:
 
 def of(comparison: Comparison, *questions: str) -> list[Judgement]:
     return [judgement for judgement in comparison.judgements if judgement.question in questions]
+
+
+def verdict_table(comparison: Comparison) -> Table:
+    """Every question, its answer, and what the test behind it could see."""
+    table = Table(
+        ["Subject", "Question", "Metric", "Verdict", "Effect", "Detectable", "n"],
+        reading="Effect: a ratio (speed: above 1 is faster; baseline: new over accepted) or a difference in percentage "
+        "points (pp), with its interval. Detectable: the smallest effect seen with 90% probability. n: pairs, "
+        "processes or episodes. Whatever is not PASS or IMPROVED says why below.",
+        spare=("n", "Metric", "Detectable"),
+    )
+    for judgement in comparison.judgements:
+        table.add(
+            judgement.subject,
+            judgement.question,
+            judgement.metric,
+            judgement.verdict,
+            effect(judgement) if judgement.effect else MISSING,
+            detectable(judgement),
+            str(judgement.n) if judgement.n else MISSING,
+        )
+        if judgement.verdict not in GOOD:
+            table.notes.append(f"{judgement.subject}, {judgement.metric}: {judgement.reason}.")
+    return table
