@@ -97,16 +97,20 @@ def _check_references(path: Path | str, suite: Suite) -> None:
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):
                 raise BadInput(path, table, name, "a name of letters, digits and _")
-    for name, entry in suite.models.items():
-        if names_function(entry.model) and not _importable(entry.model.partition(":")[0]):
-            expected = "a module that can be imported here (is its package installed, or on PYTHONPATH?)"
-            raise BadInput(path, f"models.{name}.model", entry.model, expected)
+    _check_models(path, suite)
     if suite.evaluation is not None and suite.evaluation.protocol not in PRESETS:
         raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
     if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
         raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
     if suite.data.source == "libero_hdf5" and suite.data.path is None:
         raise BadInput(path, "data.path", None, "a folder of *_demo.hdf5 files, since data.source is libero_hdf5")
+
+
+def _check_models(path: Path | str, suite: Suite) -> None:
+    for name, entry in suite.models.items():
+        if names_function(entry.model) and not _importable(entry.model.partition(":")[0]):
+            expected = "a module that can be imported here (is its package installed, or on PYTHONPATH?)"
+            raise BadInput(path, f"models.{name}.model", entry.model, expected)
 
 
 def _importable(module: str) -> bool:
