@@ -151,7 +151,8 @@ def demos(
 
 @app.command()
 def compare(
-    result: ResultName,
+    result: Annotated[str | None, typer.Argument(help="As for `harness report`.", metavar="RESULT")] = None,
+    published: Annotated[bool, typer.Option("--published", help="Judge other people's tables instead.")] = False,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -159,7 +160,10 @@ def compare(
     """Compare a stored result again, with the baseline there is now. Ends with the verdict's exit code."""
     from harness.commands import results as commands
 
-    raise SystemExit(commands.compare_again(result, Output(results, baselines, json, quiet=False)))
+    if published:
+        commands.compare_published_tables(result, json)
+    else:
+        raise SystemExit(commands.compare_again(result, Output(results, baselines, json, quiet=False)))
 
 
 @app.command()

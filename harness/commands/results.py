@@ -16,10 +16,30 @@ from harness.store import BaselineFolder, Store, folder_bytes, read_record, remo
 MIB = 2**20
 
 
-def compare_again(name: str, output: Output) -> ExitCode:
+CONFIDENCE = 0.95
+"""Of statements on other people's tables; a suite's own is in its `[gate]`."""
+
+
+def compare_published_tables(name: str | None, as_json: bool) -> None:
+    """What every table in `baselines/published` shows by its own counts."""
+    from harness.compare.published import compare_published, load_published
+    from harness.report.published import spoken
+
+    if name is not None:
+        raise BadInput("--published", None, name, "no RESULT beside it: these tables are other people's")
+    found = [compare_published(table, CONFIDENCE) for table in load_published()]
+    if as_json:
+        print(json.dumps([item.model_dump(mode="json") for item in found], indent=1))
+    else:
+        print("\n".join(spoken(item) for item in found), end="")
+
+
+def compare_again(name: str | None, output: Output) -> ExitCode:
     from harness.report.terminal import show
     from harness.run import Workplace, conclude
 
+    if name is None:
+        raise BadInput("RESULT", None, None, "a result to compare, or --published", output.store.suites())
     result = output.store.find(name)
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
     comparison = conclude(result, place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.compare.verdict import Judgement, Verdict
+from harness.compare.verdict import Evidence, Judgement, Verdict, judge_pair_of
 from harness.libero.records import EpisodeRecord
 from harness.plan import EpisodeKey
 from harness.records import Value
@@ -164,18 +164,16 @@ def _outcomes(episodes: list[EpisodeRecord]) -> dict[tuple[EpisodeKey, str, str]
 def judge_pair(pair: PairedSuccess, gate: Gate) -> Judgement:
     """Is success kept? Shown when the difference's lower bound lies above minus the smallest effect that matters."""
     verdict, reason = _verdict(pair, gate.smallest_effect.success_rate)
-    return Judgement(
-        question="success",
-        subject=f"{pair.candidate} vs {pair.reference}",
-        metric="success_rate",
-        verdict=verdict,
+    evidence = Evidence(
         effect=pair.difference,
-        effect_kind="difference" if pair.difference else None,
+        kind="difference",
         smallest_detectable=pair.smallest_detectable,
         false_alarm_rate=(1 - gate.confidence) / 2,
         n=pair.pairs.n,
-        reason=reason if pair.training_seeds >= SEEDS_FOR_A_BACKEND else f"these two checkpoints: {reason}",
     )
+    if pair.training_seeds < SEEDS_FOR_A_BACKEND:
+        reason = f"these two checkpoints: {reason}"
+    return judge_pair_of("success", (pair.reference, pair.candidate), "success_rate", evidence, (verdict, reason))
 
 
 def _verdict(pair: PairedSuccess, margin: float) -> tuple[Verdict, str]:

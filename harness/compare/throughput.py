@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from harness.compare.metrics import METRICS
 from harness.compare.results import ended_well
-from harness.compare.verdict import Judgement, Verdict
+from harness.compare.verdict import Evidence, Judgement, Verdict, judge_pair_of
 from harness.records import Value
 from harness.statistics.interval import Interval
 from harness.statistics.logscale import ratio_of
@@ -88,19 +88,14 @@ def measure_speedup(
 
 def judge_speedup(speedup: Speedup, gate: Gate) -> Judgement:
     """A shown difference answers the question, whichever way: slower than another backend is not a regression."""
-    verdict, reason = _verdict(speedup)
-    return Judgement(
-        question="speed",
-        subject=f"{speedup.candidate} vs {speedup.reference}",
-        metric="step_seconds",
-        verdict=verdict,
+    evidence = Evidence(
         effect=speedup.speedup,
-        effect_kind="ratio" if speedup.speedup else None,
+        kind="ratio",
         smallest_detectable=speedup.smallest_detectable,
         false_alarm_rate=1 - gate.confidence,
         n=speedup.pairs,
-        reason=reason,
     )
+    return judge_pair_of("speed", (speedup.reference, speedup.candidate), "step_seconds", evidence, _verdict(speedup))
 
 
 def _verdict(speedup: Speedup) -> tuple[Verdict, str]:

@@ -32,7 +32,8 @@ class Verdict(StrEnum):
         return ExitCode.FAILED if self is Verdict.FAILED else ExitCode.NOT_SHOWN
 
 
-Question = Literal["run", "sharding", "fairness", "parity", "speed", "success", "control", "baseline"]
+Question = Literal["run", "sharding", "fairness", "parity", "speed", "success", "control", "baseline", "published"]
+EffectKind = Literal["ratio", "difference"]
 
 
 class Judgement(Value):
@@ -47,7 +48,7 @@ class Judgement(Value):
     """In the metric's unit (`harness.compare.metrics`); rates from 0 to 1."""
     reference: float | None = None
     effect: Interval | None = None
-    effect_kind: Literal["ratio", "difference"] | None = None
+    effect_kind: EffectKind | None = None
     """Ratios are candidate over reference (speed: above 1 is faster), differences candidate minus reference."""
     smallest_detectable: float | None = None
     """As `effect_kind`: a ratio above 1 or an absolute difference, seen with 90 % probability."""
@@ -56,3 +57,42 @@ class Judgement(Value):
     """Pairs, processes or episodes of the subject that were used."""
     reason: str
     """One sentence for the reader of the report."""
+
+
+class Evidence(Value):
+    """What a test of two sides found, whichever question it was for."""
+
+    effect: Interval | None
+    kind: EffectKind
+    smallest_detectable: float | None
+    false_alarm_rate: float
+    n: int
+    value: float | None = None
+    reference: float | None = None
+
+
+def judge_pair_of(
+    question: Question, pair: tuple[str, str], metric: str, evidence: Evidence, outcome: tuple[Verdict, str]
+) -> Judgement:
+    """The judgement of a candidate against a reference.
+
+    Args:
+        pair: reference, candidate.
+        outcome: verdict and its reason.
+    """
+    reference, candidate = pair
+    verdict, reason = outcome
+    return Judgement(
+        question=question,
+        subject=f"{candidate} vs {reference}",
+        metric=metric,
+        verdict=verdict,
+        value=evidence.value,
+        reference=evidence.reference,
+        effect=evidence.effect,
+        effect_kind=evidence.kind if evidence.effect else None,
+        smallest_detectable=evidence.smallest_detectable,
+        false_alarm_rate=evidence.false_alarm_rate,
+        n=evidence.n,
+        reason=reason,
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from harness.compare.metrics import METRICS
 from harness.compare.results import backend_key, model_key
 from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement
@@ -72,6 +74,21 @@ def effect(judgement: Judgement) -> str:
 def bare_effect(judgement: Judgement) -> str:
     """As `effect`, without the unit of a difference."""
     return ratio(judgement.effect) if judgement.effect_kind == "ratio" else points(judgement.effect)
+
+
+def measured(judgement: Judgement) -> str:
+    """`96.5% against 93.8%`, or `301 ms against 300 ms`; empty where a judgement has no two values."""
+    if judgement.value is None or judgement.reference is None:
+        return ""
+    if judgement.effect_kind == "difference":
+        return f"{percent(judgement.value)}% against {percent(judgement.reference)}%"
+    metric = METRICS.get(judgement.metric)
+    show, unit = _SHOWN.get(metric.unit, (number, metric.unit)) if metric else (number, "")
+    return f"{show(judgement.value)} {unit} against {show(judgement.reference)} {unit}".replace("  ", " ").rstrip()
+
+
+_SHOWN: dict[str, tuple[Callable[[float], str], str]] = {"s": (milliseconds, "ms"), "B": (mib, "MiB")}
+"""Unit of a metric → how it is printed."""
 
 
 def detectable(judgement: Judgement) -> str:

@@ -9,7 +9,7 @@ from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode
-from harness.report.figures import MISSING, alarm_rate, detectable, effect, mib, pair, plural, ratio
+from harness.report.figures import MISSING, alarm_rate, detectable, effect, measured, mib, pair, plural, ratio
 from harness.report.table import Table
 
 OUTCOMES = {
@@ -46,15 +46,17 @@ def speed_sentence(judgement: Judgement, speedup: Speedup, comparison: Compariso
 
 
 def _sight(judgement: Judgement) -> str:
-    return f"Smallest detectable {detectable(judgement)}, false alarms {alarm_rate(judgement)}."
+    return f"Smallest detectable {detectable(judgement)}, false alarms {alarm_rate(judgement)}, n = {judgement.n}."
 
 
 def judgement_line(judgement: Judgement) -> str:
-    """Verdict, subject, effect, reason, and what the test could see."""
+    """Verdict, subject, value and reference, effect, reason, and what the test could see."""
     head = f"`{judgement.verdict}` {judgement.subject}, {judgement.metric}:"
     if judgement.effect is None:
         return f"{head} {judgement.reason}."
-    return f"{head} {effect(judgement)}; {judgement.reason}. {_sight(judgement)}"
+    sides = measured(judgement)
+    values = f"{sides}, " if sides else ""
+    return f"{head} {values}{effect(judgement)}; {judgement.reason}. {_sight(judgement)}"
 
 
 def counts(judgements: list[Judgement]) -> str:
