@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from harness.estimate import Pace
-from harness.work import Evaluate, MakeDemonstrations, Train, Work
+from harness.work import Evaluate, MakeDemonstrations, TakeTurns, Train, Work
 
 _PLAIN_INTERVAL_SECONDS = 20.0
 """Without a terminal, a line of progress at most this often."""
@@ -31,6 +31,9 @@ def title(work: Work) -> str:
         case Train(run=run, attempt=attempt):
             again = f", attempt {attempt}" if attempt > 1 else ""
             return f"{run.kind} {run.cell.label}, repeat {run.repeat}{again}"
+        case TakeTurns(runs=runs):
+            labels = ", ".join(train.run.cell.label for train in runs)
+            return f"{runs[0].run.kind} in turns, repeat {runs[0].run.repeat}: {labels}"
         case Evaluate(arm=arm, episodes=episodes):
             return f"evaluating {arm.name}, {len(episodes)} episodes"
 

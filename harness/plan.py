@@ -48,6 +48,10 @@ class PlannedRun(Value):
     steps: int
     warmup_steps: int = 0
     checkpoint_every: int | None = None
+    block: str | None = None
+    """Runs of one block are alive together and take turns. None: the run has the machine to itself."""
+    turn_steps: int | None = None
+    """Steps of a turn; None without a block."""
 
     @property
     def key(self) -> str:
@@ -177,14 +181,16 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int) -> list[PlannedRun]:
-    """ABBA: every second repeat goes through the cells backwards, so that a steady drift of the machine
-    cancels within each pair of repeats, for every pair of cells at once."""
+def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int, cuda: bool) -> list[PlannedRun]:
+    """Every second repeat goes through a model's cells backwards (ABBA), so that a steady drift of the machine
+    cancels within each pair of repeats, for every pair of cells at once. In turns, a repeat is a block besides."""
     runs = []
-    models = list(dict.fromkeys(cell.model + cell.size for cell in cells))
+    turns = (throughput.order or ("abba" if cuda else "turns")) == "turns"
+    models = list(dict.fromkeys(cell.label.split("-", 1)[0] for cell in cells))
     for repeat in range(throughput.repeats):
         for model in models:
-            row = [cell for cell in cells if cell.model + cell.size == model]
+            row = [cell for cell in cells if cell.label.split("-", 1)[0] == model]
+            together = turns and len(row) > 1
             for cell in row if repeat % 2 == 0 else reversed(row):
                 runs.append(
                     PlannedRun(

@@ -29,10 +29,16 @@ def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]
     states = []
     for folder in result.attempts(run.key):
         record_file = folder / "run.json"
-        outcome = str(read_record(record_file, RunRecord).outcome) if record_file.exists() else None
+        record = read_record(record_file, RunRecord) if record_file.exists() else None
         checkpoint = latest_checkpoint(folder)
-        number = int(folder.name.removeprefix("attempt-"))
-        states.append(AttemptState(number, outcome, str(checkpoint) if checkpoint else None))
+        states.append(
+            AttemptState(
+                number=int(folder.name.removeprefix("attempt-")),
+                outcome=str(record.outcome) if record else None,
+                checkpoint=str(checkpoint) if checkpoint else None,
+                in_turns=record is not None and record.in_turns is not None,
+            )
+        )
     return states
 
 

@@ -18,9 +18,9 @@ from harness.plan import Plan
 from harness.reading import read_plan, read_progress, read_results
 from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
-from harness.train.launch import launch
+from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
-from harness.work import Evaluate, MakeDemonstrations, Progress, Train, next_work, remaining_work
+from harness.work import Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, next_work, remaining_work
 
 HANG_SECONDS = 120.0
 """A run none of whose ranks makes a step for this long has hung. Starting DeepSpeed takes about 20."""
@@ -85,27 +85,48 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
                 make_planned(plan, place.store, display)
             case Train():
                 _train(work, plan, result, place, display)
+            case TakeTurns():
+                _take_turns(work, plan, result, place, display)
             case Evaluate():
                 evaluate_arm(work, plan, result, place.machine, display)
-        tried |= {work.name}
+        tried |= work.names
 
 
 def _train(work: Train, plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+    spec, steps = _spec(work, plan, result, place), work.run.steps
+
+    def on_step(row: StepRow) -> None:
+        loss = "–" if row.loss is None else f"{row.loss:.4f}"
+        display.advance(row.step + 1, steps, f"step {row.step + 1}, loss {loss}, {row.step_seconds * 1e3:.0f} ms")
+
+    display.finish(_sentence(launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)))
+
+
+def _take_turns(work: TakeTurns, plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+    specs = [_spec(train, plan, result, place) for train in work.runs]
+    steps, made = sum(train.run.steps for train in work.runs), 0
+
+    def on_step(which: int, row: StepRow) -> None:
+        nonlocal made
+        made += 1
+        label = work.runs[which].run.cell.label
+        display.advance(made, steps, f"{label}, step {row.step + 1}, {row.step_seconds * 1e3:.0f} ms")
+
+    records = launch_in_turns(specs, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)
+    display.finish("".join(f"\n            {record.run.cell.label}: {_sentence(record)}" for record in records))
+
+
+def _spec(work: Train, plan: Plan, result: ResultFolder, place: Workplace) -> RunSpec:
     run = work.run
-    spec = RunSpec(
+    return RunSpec(
         run=run,
         attempt=work.attempt,
         seed=run.training_seed,
         folder=str((result.run(run.key) / f"attempt-{work.attempt}").resolve()),
         data_folder=_data_folder(plan, place.store),
+        data_cache=str(place.store.decoded_frames.resolve()),
         resume_from=work.resume_from,
     )
-
-    def on_step(row: StepRow) -> None:
-        loss = "–" if row.loss is None else f"{row.loss:.4f}"
-        display.advance(row.step + 1, run.steps, f"step {row.step + 1}, loss {loss}, {row.step_seconds * 1e3:.0f} ms")
-
-    display.finish(_sentence(launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)))
 
 
 def _data_folder(plan: Plan, store: Store) -> str | None:

@@ -16,6 +16,8 @@ class AttemptState:
     outcome: str | None
     checkpoint: str | None
     """Its last complete checkpoint folder."""
+    in_turns: bool = False
+    """Other process groups were alive beside it."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,41 @@ class MakeDemonstrations:
     data: Data
     name: str = "demonstrations"
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.name})
+
 
 @dataclass(frozen=True)
 class Train:
     run: PlannedRun
     attempt: int
     resume_from: str | None
+    alone: bool = True
+    """Planned in turns but out of memory there, a run has another go with the machine to itself."""
 
     @property
     def name(self) -> str:
-        return self.run.key
+        return f"{self.run.key} alone" if self.alone and self.run.block else self.run.key
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+
+@dataclass(frozen=True)
+class TakeTurns:
+    """What is left of a block: runs that are alive together."""
+
+    runs: tuple[Train, ...]
+
+    @property
+    def name(self) -> str:
+        return f"block {self.runs[0].run.block}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(train.name for train in self.runs)
 
 
 @dataclass(frozen=True)
@@ -55,11 +82,17 @@ class Evaluate:
     def name(self) -> str:
         return self.arm.name
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.name})
 
-Work = MakeDemonstrations | Train | Evaluate
+
+Work = MakeDemonstrations | Train | TakeTurns | Evaluate
+"""`names` is what to add to `given_up` once the work has had its turn."""
 
 FINAL = frozenset({"OK", "OOM", "DIVERGED", "UNSUPPORTED"})
-"""Outcomes that another attempt would only repeat. CRASHED, HUNG, INTERRUPTED and killed runs are tried again."""
+"""Outcomes that another attempt would only repeat, except for an OOM among others in turns, which says little of the
+run by itself. CRASHED, HUNG, INTERRUPTED and killed runs are tried again."""
 
 
 def next_work(plan: Plan, progress: Progress, given_up: frozenset[str] = frozenset()) -> Work | None:
@@ -85,12 +118,11 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
     trainable = set()
     for run in plan.runs:
         attempts = progress.attempts.get(run.key, [])
-        finished = bool(attempts) and attempts[-1].outcome in FINAL
-        waiting = not finished and run.key not in given_up and not (blocked and run.cell.data.source == "expert")
+        finished = bool(attempts) and attempts[-1].outcome in FINAL and not _crowded_out(attempts[-1])
+        train = _next_attempt(run, attempts)
+        waiting = not finished and train.name not in given_up and not (blocked and run.cell.data.source == "expert")
         if waiting:
-            checkpoints = [attempt.checkpoint for attempt in attempts if attempt.checkpoint]
-            number = attempts[-1].number + 1 if attempts else 1
-            work.append(Train(run, number, checkpoints[-1] if checkpoints else None))
+            _append(work, train)
         if waiting or (finished and attempts[-1].outcome == "OK"):
             trainable.add(run.key)
     for arm in plan.arms:
@@ -100,3 +132,25 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
         if left and possible and arm.name not in given_up:
             work.append(Evaluate(arm, left))
     return work
+
+
+def _crowded_out(attempt: AttemptState) -> bool:
+    return attempt.outcome == "OOM" and attempt.in_turns
+
+
+def _next_attempt(run: PlannedRun, attempts: list[AttemptState]) -> Train:
+    checkpoints = [attempt.checkpoint for attempt in attempts if attempt.checkpoint]
+    number = attempts[-1].number + 1 if attempts else 1
+    alone = run.block is None or any(_crowded_out(attempt) for attempt in attempts)
+    return Train(run, number, checkpoints[-1] if checkpoints else None, alone)
+
+
+def _append(work: list[Work], train: Train) -> None:
+    """Adds a run, in one piece with the runs of its block that stand last."""
+    last = work[-1] if work else None
+    if train.alone:
+        work.append(train)
+    elif isinstance(last, TakeTurns) and last.runs[0].run.block == train.run.block:
+        work[-1] = TakeTurns((*last.runs, train))
+    else:
+        work.append(TakeTurns((train,)))

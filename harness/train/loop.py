@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from harness.train.memory import Peaks, read_peaks, reset_peaks
 from harness.train.meter import Lap, Stopwatch
 from harness.train.records import StepRow
 from harness.train.schedule import learning_rate
+from harness.train.turns import Baton, turn_of
 from harness.train.world import World
 
 
@@ -58,9 +59,9 @@ def measured_step(
     return torch.stack(losses).mean(), norm, lap
 
 
-@dataclass(frozen=True)
-class Loop:
-    """What a run's steps need.
+@dataclass
+class Steps:
+    """The steps of a run as every stack makes them: what they are fed, what is kept of them, what follows them.
 
     Attributes:
         tokens_per_sample: see `VLA.tokens_per_sample`.
@@ -68,34 +69,40 @@ class Loop:
     """
 
     run: PlannedRun
-    engine: Engine
     batches: BatchSource
     world: World
     journal: Journal
     tokens_per_sample: int
     checkpoint: Callable[[int], None]
+    baton: Baton | None = None
+    """Asked for at the first step of every turn; None in a run that has the machine to itself."""
+    first: int = 0
+    """The first step this process makes."""
+    _turn: int | None = None
+    _cpu_seconds: list[float] = field(default_factory=list)
 
-    def steps(self, first: int) -> LoopResult:
-        """Makes the steps from `first` on. Raises DivergedError."""
-        every, cpu_seconds = self.run.checkpoint_every, []
-        for step in range(first, self.run.steps):
-            if step - first == self.run.warmup_steps:
-                reset_peaks(self.world.device)
-            lap = self._step(step)
-            if step - first >= self.run.warmup_steps:
-                cpu_seconds.append(lap.cpu_seconds)
-            done = step + 1
-            if every is not None and (done % every == 0 or done == self.run.steps):
-                self.checkpoint(done)
-        return LoopResult(read_peaks(self.world.device), median(cpu_seconds) if cpu_seconds else None)
+    def fetch(self, step: int) -> tuple[list[Batch], float]:
+        """The micro-batches of a step, on the device, and the seconds that took."""
+        watch = Stopwatch()
+        batches = [self.batches.at(step, micro).to(self.world.device) for micro in range(self.run.cell.accumulation)]
+        return batches, watch.stop().wall_seconds
 
-    def _step(self, step: int) -> Lap:
-        cell, watch = self.run.cell, Stopwatch()
-        batches = [self.batches.at(step, micro).to(self.world.device) for micro in range(cell.accumulation)]
-        data_seconds = watch.stop().wall_seconds
-        rate = learning_rate(cell.optimizer, step, self.run.steps)
-        local_loss, norm, lap = measured_step(self.engine, batches, rate, self.world, watch)
-        loss = self.world.mean(local_loss)
+    def begin(self, step: int) -> None:
+        """To be called before anything is done for a step: waits for the turn it belongs to."""
+        turn = turn_of(step - self.first, self.run)
+        if self.baton is not None and turn != self._turn:
+            self.baton.take()
+            self._turn = turn
+        if step - self.first == self.run.warmup_steps:
+            reset_peaks(self.world.device)
+
+    def finish(self, step: int, local_loss: Tensor, norm: float, lap: Lap, data_seconds: float) -> None:
+        """Writes the step down. Raises DivergedError.
+
+        Args:
+            local_loss: this rank's mean loss over its micro-batches, float32 scalar.
+        """
+        cell, loss = self.run.cell, self.world.mean(local_loss)
         self.journal.add(
             StepRow(
                 step=step,
@@ -103,11 +110,36 @@ class Loop:
                 data_seconds=data_seconds,
                 loss=loss if math.isfinite(loss) else None,
                 gradient_norm=norm if math.isfinite(norm) else None,
-                learning_rate=rate,
+                learning_rate=learning_rate(cell.optimizer, step, self.run.steps),
                 samples=cell.samples_per_step,
                 tokens=cell.samples_per_step * self.tokens_per_sample,
+                turn=self._turn,
             )
         )
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise DivergedError(f"step {step}: loss {loss}, gradient norm {norm}")
-        return lap
+        if step - self.first >= self.run.warmup_steps:
+            self._cpu_seconds.append(lap.cpu_seconds)
+
+    def checkpoint_due(self, done: int) -> bool:
+        """Whether one belongs after the first `done` steps."""
+        every = self.run.checkpoint_every
+        return every is not None and (done % every == 0 or done == self.run.steps)
+
+    def result(self) -> LoopResult:
+        cpu_seconds = median(self._cpu_seconds) if self._cpu_seconds else None
+        return LoopResult(read_peaks(self.world.device), cpu_seconds)
+
+
+def train(steps: Steps, engine: Engine) -> LoopResult:
+    """Makes the steps from `steps.first` on, on the native stack. Raises DivergedError."""
+    run, watch = steps.run, Stopwatch()
+    for step in range(steps.first, run.steps):
+        steps.begin(step)
+        batches, data_seconds = steps.fetch(step)
+        rate = learning_rate(run.cell.optimizer, step, run.steps)
+        loss, norm, lap = measured_step(engine, batches, rate, steps.world, watch)
+        steps.finish(step, loss, norm, lap, data_seconds)
+        if steps.checkpoint_due(step + 1):
+            steps.checkpoint(step + 1)
+    return steps.result()

@@ -101,7 +101,16 @@ def speed(rows: Sequence[StepRow], warmup_steps: int, cpu_seconds_per_step: floa
         tokens_per_second=sum(row.tokens for row in kept) / sum(seconds),
         cpu_seconds_per_step=cpu_seconds_per_step,
         steadiness=steadiness(seconds),
+        turn_step_seconds=_by_turn(kept),
     )
+
+
+def _by_turn(rows: Sequence[StepRow]) -> list[float]:
+    turns: dict[int, list[float]] = {}
+    for row in rows:
+        if row.turn is not None:
+            turns.setdefault(row.turn, []).append(row.step_seconds)
+    return [median(seconds) for _, seconds in sorted(turns.items())]
 
 
 def steadiness(seconds: Sequence[float]) -> Steadiness:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from harness.train.records import Failure, Outcome, RankFailure
 
 _REPORTED = re.compile(r"rank\s*:\s*(\d+) \(local_rank.*?\n\s*exitcode\s*:\s*(-?\d+)")
-_WAITING_PLACES = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
-"""Where a rank stands that waits for its peers: in a collective, or in a backward whose hooks reduce gradients."""
+_WAITING_PLACES = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/", "harness/train/turns.py")
+"""Where a rank stands that waits for its peers: in a collective, in a backward whose hooks reduce gradients, or at
+the end of its turn."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,16 @@ class Outcome(StrEnum):
     UNSUPPORTED = "UNSUPPORTED"
 
 
+class InTurns(Value):
+    """The company in which a run took turns."""
+
+    block: str
+    """Runs with the same text here were alive together; no other execution has it."""
+    runs: list[str]
+    """`PlannedRun.key` of all of them, in the order of the first round."""
+    turn_steps: int
+
+
 class RunSpec(Record):
     """The order to the ranks: `spec.json` in the attempt's folder, the worker's only argument."""
 
@@ -32,17 +42,25 @@ class RunSpec(Record):
     folder: str
     """The attempt's folder; ranks write only here."""
     data_folder: str | None
-    """Demonstrations for `expert` and `libero_hdf5` sources."""
+    """Demonstrations, for every source but `synthetic`."""
+    data_cache: str | None = None
+    """Where decoded frames are kept between runs; None decodes them anew."""
     resume_from: str | None
     """A complete checkpoint folder of an earlier attempt (`checkpoint/step-N`)."""
     collective_timeout_seconds: float = 1800.0
     """After this a collective that waits for a missing rank fails. The launcher sets it above its own limit."""
+    in_turns: InTurns | None = None
+    """Set by the launcher, as is the next, when the run shares the machine."""
+    baton: str | None = None
+    """Where the ranks ask for their turns (`harness.train.turns`)."""
 
 
 class InForce(Value):
     """What was really built, read back from the live objects, never copied from the request."""
 
     backend: str
+    resolved_mode: str = "native"
+    """The path by which it was built: `native`, `trainer_fsdp2_native`, `accelerate_fsdp2_plugin`, `trainer_ddp` …"""
     wrapper: str
     """Class of the object that runs the forward: `DistributedDataParallel`, `FSDPPi0`, `DeepSpeedEngine` …"""
     parameter_class: str
@@ -53,7 +71,9 @@ class InForce(Value):
     world_size: int
     collective_backend: str
     parameter_dtype: str
-    """What the forward computes with."""
+    """What the forward finds its parameters in."""
+    autocast_dtype: str | None = None
+    """What `torch.autocast` computes in, over the parameters' dtype; None where it is off."""
     master_dtype: str
     """What the optimizer updates."""
     reduce_dtype: str
@@ -72,11 +92,14 @@ COMPLETE = "complete.json"
 class CheckpointMark(Record):
     """`complete.json`, written into a checkpoint when every rank's part is on disk."""
 
+    SCHEMA = 2
     cell_identity: str
+    training_identity: str
+    """`Cell.training_identity`: equal in cells that spread the same training over other ranks."""
     ranks: int
-    backend: str
-    backend_version: str
-    torch_version: str
+    samples_per_step: int
+    versions: dict[str, str]
+    """Of torch, and of what else the backend and the stack are made of, by distribution."""
     checkpoint_bytes: int
     in_force: InForce
     """What wrote the checkpoint; it stands for a resumed run that has no step left to make."""
@@ -91,6 +114,8 @@ class Workload(Value):
     data_sha256: str
     """Over the first `hashed_batches` batches of all ranks, in rank order."""
     hashed_batches: int
+    damaged_episodes: tuple[str, ...] = ()
+    """Episodes that `skip_damaged` left out, and what was wrong with each."""
     samples_per_step: int
     tokens_per_sample: int
     tokens_definition: str
@@ -158,6 +183,8 @@ class StepRow(Value):
     """Global."""
     resumed: bool = False
     """Carried over from an earlier attempt."""
+    turn: int | None = None
+    """Which of its process's turns the step was made in; 0 is the warm-up. None in a run alone."""
 
 
 class Speed(Value):
@@ -173,6 +200,8 @@ class Speed(Value):
     cpu_seconds_per_step: float
     steadiness: str
     """STEADY, SLOWING or UNSTEADY (`harness.train.meter`)."""
+    turn_step_seconds: list[float] = []
+    """Median step of each measured turn, in order; empty in a run alone."""
 
 
 class Memory(Value):
@@ -217,3 +246,5 @@ class RunRecord(Record):
     checkpoint_bytes: int | None
     export: str | None
     """Folder of the exported policy, relative to the attempt's folder."""
+    in_turns: InTurns | None = None
+    """None: the run had the machine to itself."""

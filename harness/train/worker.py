@@ -41,9 +41,10 @@ from harness.models.base import VLA
 from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
 from harness.store import folder_bytes, read_record, remove_folder, write_record
-from harness.train.loop import DivergedError, Loop, LoopResult
+from harness.train.loop import DivergedError, LoopResult, Steps, train
 from harness.train.meter import Stopwatch
 from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec, Workload
+from harness.train.turns import Baton
 from harness.train.world import World, joined
 
 HASHED_BATCHES = 4
@@ -135,18 +136,18 @@ class Training:
         workload = self.describe(model, batches)
         self.journal.phase(f"building the {self.cell.backend.backend} engine")
         self.engine: Engine = build_engine(model, self.cell, self.world.device)
-        first = self.resume() if self.spec.resume_from else 0
-        self.journal.phase("training")
-        loop = Loop(
+        steps = Steps(
             self.planned,
-            self.engine,
             batches,
             self.world,
             self.journal,
             workload.tokens_per_sample,
             checkpoint=self.save,
+            baton=Baton(self.spec.baton) if self.spec.baton else None,
+            first=self.resume() if self.spec.resume_from else 0,
         )
-        result = loop.steps(first)
+        self.journal.phase("training")
+        result = train(steps, self.engine)
         if self.planned.kind is RunKind.LEARNING:
             self.export(dataset)
         self.report(workload, result)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+
+import psutil
+import pytest
 
 from harness.machine import Fingerprint
 from harness.plan import Cell, PlannedRun, RunKind
@@ -82,3 +86,15 @@ def run(order: RunSpec, *, worker: str = WORKER, hang_seconds: float = HANG_SECO
 
 def _ignore(_row: StepRow) -> None:
     return None
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """The worker "sabotage" will have this fault."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    monkeypatch.setenv("FAULT", fault)
+
+
+def children() -> list[psutil.Process]:
+    """torchrun and its ranks; multiprocessing's resource tracker, if earlier tests left one, is nobody's rank."""
+    below = psutil.Process().children(recursive=True)
+    return [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]

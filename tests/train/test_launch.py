@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import native_runs as native
@@ -10,28 +9,18 @@ import psutil
 import pytest
 
 from harness.store import read_record
+from harness.train.group import rank_environment
 from harness.train.journal import latest_checkpoint
-from harness.train.launch import launch, rank_environment, read_steps
+from harness.train.launch import launch, read_steps
 from harness.train.records import Outcome, RunRecord, StepRow
 
 
 def stub_run(
     monkeypatch: pytest.MonkeyPatch, folder: Path, fault: str, *, hang_seconds: float = native.HANG_SECONDS
 ) -> RunRecord:
-    plant(monkeypatch, fault)
+    native.plant(monkeypatch, fault)
     order = native.spec(folder, native.cell("ddp", model="stub"))
     return native.run(order, worker="sabotage", hang_seconds=hang_seconds)
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    monkeypatch.setenv("FAULT", fault)
-
-
-def children() -> list[psutil.Process]:
-    """torchrun and its ranks; multiprocessing's resource tracker, if earlier tests left one, is nobody's rank."""
-    below = psutil.Process().children(recursive=True)
-    return [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]
 
 
 def test_exception_in_one_rank_is_told_in_its_own_words(monkeypatch, tmp_path):
@@ -70,16 +59,16 @@ def test_sleeping_rank_is_named_and_its_stack_kept(monkeypatch, tmp_path):
     assert record.failure.rank == 1
     assert "sabotage.py" in record.failure.traceback
     assert "barrier" in (tmp_path / "logs" / "rank-0.stacks.txt").read_text()
-    assert not children()
+    assert not native.children()
 
 
 def test_killed_torchrun_leaves_no_orphan(monkeypatch, tmp_path):
-    plant(monkeypatch, "slow 0 0")
+    native.plant(monkeypatch, "slow 0 0")
     ranks: list[psutil.Process] = []
 
     def kill_torchrun(row: StepRow) -> None:
         if not ranks:
-            torchrun = children()[0]
+            torchrun = native.children()[0]
             ranks.extend(torchrun.children(recursive=True))
             torchrun.kill()
 
@@ -92,11 +81,11 @@ def test_killed_torchrun_leaves_no_orphan(monkeypatch, tmp_path):
 
 
 def test_interrupt_stops_the_ranks_and_is_passed_on(monkeypatch, tmp_path):
-    plant(monkeypatch, "slow 0 0")
+    native.plant(monkeypatch, "slow 0 0")
     ranks: list[psutil.Process] = []
 
     def interrupt(row: StepRow) -> None:
-        ranks.extend(children())
+        ranks.extend(native.children())
         raise KeyboardInterrupt
 
     order = native.spec(tmp_path, native.cell("ddp", model="stub"), steps=1000)

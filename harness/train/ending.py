@@ -1,0 +1,78 @@
+"""What stays of a process group that has ended: its steps in one table, its figures, its record. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.store import read_record, write_atomically
+from harness.train.journal import EXPORT, read_rows, report_file, steps_file
+from harness.train.meter import final_loss, merge_ranks, speed
+from harness.train.records import Memory, Outcome, RankReport, RunSpec, StepRow
+
+STEPS_FILE = "steps.parquet"
+
+Number = TypeVar("Number", int, float)
+
+
+def read_steps(attempt_folder: Path) -> list[StepRow]:
+    """All steps of an attempt that every rank has finished: from `steps.parquet`, or while it runs from the ranks."""
+    file = attempt_folder / STEPS_FILE
+    if not file.exists():
+        ranks = len(list(attempt_folder.glob("rank-*.steps.jsonl")))
+        return merge_ranks([read_rows(steps_file(attempt_folder, rank)) for rank in range(ranks)])
+    import pyarrow.parquet
+
+    return [StepRow.model_validate(row) for row in pyarrow.parquet.read_table(file).to_pylist()]
+
+
+def gather_figures(spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
+    """Writes `steps.parquet` and returns the fields of RunRecord that hold figures.
+
+    Only a run that ended well has any; in all others they are None.
+    """
+    attempt, ranks = Path(spec.folder), range(spec.run.cell.ranks)
+    rows = merge_ranks([read_rows(steps_file(attempt, rank)) for rank in ranks])
+    _write_steps(attempt / STEPS_FILE, rows)
+    ended_well = outcome is Outcome.OK
+    reports = [read_record(report_file(attempt, rank), RankReport) for rank in ranks] if ended_well else []
+    first = reports[0] if reports else None
+    cpu_seconds = _most([report.cpu_seconds_per_step for report in reports])
+    return {
+        "workload": first.workload if first else None,
+        "in_force": first.in_force if first else None,
+        "speed": speed(rows, spec.run.warmup_steps, cpu_seconds) if first else None,
+        "memory": _memory(reports) if reports else None,
+        "final_loss": final_loss(rows) if ended_well else None,
+        "checkpoint_save_seconds": _most([report.checkpoint_save_seconds for report in reports]),
+        "checkpoint_load_seconds": _most([report.checkpoint_load_seconds for report in reports]),
+        "checkpoint_bytes": first.checkpoint_bytes if first else None,
+        "export": EXPORT if ended_well and (attempt / EXPORT).exists() else None,
+    }
+
+
+def _memory(reports: list[RankReport]) -> Memory:
+    return Memory(
+        peak_resident_bytes=max(report.peak_resident_bytes for report in reports),
+        peak_allocated_bytes=_most([report.peak_allocated_bytes for report in reports]),
+        peak_reserved_bytes=_most([report.peak_reserved_bytes for report in reports]),
+        shards=[report.shard for report in reports],
+    )
+
+
+def _most(values: Sequence[Number | None]) -> Number | None:
+    """The largest, or None when any rank has none."""
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _write_steps(file: Path, rows: list[StepRow]) -> None:
+    if not rows:
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row.model_dump() for row in rows]), buffer)
+    write_atomically(file, buffer.getvalue().to_pybytes())
