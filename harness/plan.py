@@ -133,7 +133,7 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
     cells = [_cell(suite, model, backend) for model in suite.models for backend in suite.backends]
     reasons = {cell.label: unsupported(cell, cuda) for cell in cells}
     able = [cell for cell in cells if reasons[cell.label] is None]
-    timing = _timing_runs(suite.throughput, able, suite.seed) if suite.throughput else []
+    timing = _timing_runs(suite.throughput, able, suite.seed, cuda) if suite.throughput else []
     learning = _learning_runs(suite.learning, able) if suite.learning else []
     if suite.throughput and suite.purpose == "gate":
         _refuse_blind_gate(name, suite.throughput, suite.gate)
@@ -200,6 +200,8 @@ def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int, cuda: boo
                         training_seed=seed,
                         steps=throughput.steps + throughput.warmup_steps,
                         warmup_steps=throughput.warmup_steps,
+                        block=f"{model}/{repeat}" if together else None,
+                        turn_steps=throughput.turn_steps if together else None,
                     )
                 )
     return runs
