@@ -14,6 +14,7 @@ from harness.statistics.logscale import ratio_of
 from harness.statistics.power import smallest_detectable_log_ratio
 from harness.statistics.ratios import equivalence_p, log_ratios, paired_ratio
 from harness.suite import Gate
+from harness.train.meter import paired_steadiness
 from harness.train.records import RunRecord
 
 STEADY = "STEADY"
@@ -63,7 +64,7 @@ def measure_speedup(
     significant difference.
     """
     timed = [(a, b) for a, b in pairs if a.speed is not None and b.speed is not None]
-    steady = [(a, b) for a, b in timed if _steady(a) and _steady(b)]
+    steady = [(a, b) for a, b in timed if _steady_pair(a, b)]
     used = steady or timed
     speedup: Interval | None = None
     finding, detectable = Finding.NOT_SHOWN, None
@@ -135,8 +136,13 @@ def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:
     return ratio_of(found)
 
 
-def _steady(run: RunRecord) -> bool:
-    return run.speed is not None and run.speed.steadiness == STEADY
+def _steady_pair(a: RunRecord, b: RunRecord) -> bool:
+    """Runs that took turns with each other are judged by their ratio; others, each by itself."""
+    if a.speed is None or b.speed is None:
+        return False
+    if a.in_turns is not None and b.in_turns is not None and a.in_turns.block == b.in_turns.block:
+        return paired_steadiness(a.speed.turn_step_seconds, b.speed.turn_step_seconds) == STEADY
+    return a.speed.steadiness == STEADY == b.speed.steadiness
 
 
 def _step_seconds(runs: list[RunRecord]) -> list[float]:

@@ -12,7 +12,7 @@ from statistics import median
 from harness.train.records import Speed, StepRow
 
 FEWEST_STEPS = 6
-"""Fewer measured steps than this cannot show that a run has settled."""
+"""Fewer measured steps than this (for a pair in turns: fewer turns) cannot show that a run has settled."""
 DRIFT = 0.05
 """The last third of a steady run is at most this much slower or faster than the first, beyond chance."""
 CHANCE = 3.0
@@ -119,18 +119,41 @@ def steadiness(seconds: Sequence[float]) -> Steadiness:
     The standard error of their difference comes from the median absolute deviation of each third from its own
     median, so that a drift does not hide itself.
     """
-    third = len(seconds) // 3
     if len(seconds) < FEWEST_STEPS:
         return Steadiness.UNSTEADY
     if percentile(seconds, 0.75) - percentile(seconds, 0.25) > SCATTER * median(seconds):
         return Steadiness.UNSTEADY
-    logs = [math.log(value) for value in seconds]
+    change = _drift([math.log(value) for value in seconds])
+    if change == 0:
+        return Steadiness.STEADY
+    return Steadiness.SLOWING if change > 0 else Steadiness.UNSTEADY
+
+
+def paired_steadiness(reference: Sequence[float], candidate: Sequence[float]) -> Steadiness:
+    """Whether the ratio of two runs that took turns has settled: STEADY or UNSTEADY.
+
+    Judged are the log ratios of turns of the same number, which stand side by side in time, by the limits of
+    `steadiness`. What weighs on both runs alike, a machine that gets slower or faster, is not in them; what is left
+    is a run that warms up, or slows down, by itself.
+
+    Args:
+        reference: median step seconds of each measured turn.
+        candidate: likewise, of a run of the same block.
+    """
+    ratios = [math.log(b / a) for a, b in zip(reference, candidate, strict=False)]
+    if len(ratios) < FEWEST_STEPS:
+        return Steadiness.UNSTEADY
+    scattered = percentile(ratios, 0.75) - percentile(ratios, 0.25) > SCATTER
+    return Steadiness.UNSTEADY if scattered or _drift(ratios) != 0 else Steadiness.STEADY
+
+
+def _drift(logs: Sequence[float]) -> float:
+    """How much higher the last third lies than the first; 0 when that is small, or may be chance."""
+    third = len(logs) // 3
     first, last = logs[:third], logs[-third:]
     error = _MEDIAN_ERROR * math.sqrt((_spread(first) ** 2 + _spread(last) ** 2) / third)
     change = median(last) - median(first)
-    if abs(change) <= max(math.log1p(DRIFT), CHANCE * error):
-        return Steadiness.STEADY
-    return Steadiness.SLOWING if change > 0 else Steadiness.UNSTEADY
+    return 0.0 if abs(change) <= max(math.log1p(DRIFT), CHANCE * error) else change
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -6,7 +6,7 @@ from comparison_records import a_failed_run, a_run, a_speed
 from harness.compare.throughput import Finding, judge_speedup, measure_speedup, pair_runs
 from harness.compare.verdict import Verdict
 from harness.suite import Gate
-from harness.train.records import Outcome, RunRecord
+from harness.train.records import InTurns, Outcome, RunRecord
 
 GATE = Gate()
 
@@ -73,3 +73,21 @@ def test_the_smallest_detectable_shrinks_with_pairs() -> None:
         return found
 
     assert detectable(1) > detectable(2) > detectable(4) > 1
+
+
+def in_turns(runs: list[RunRecord], block: str, seconds: list[float]) -> list[RunRecord]:
+    company = InTurns(block=block, runs=["a", "b"], turn_steps=4)
+    return [
+        r.model_copy(update={"in_turns": company, "speed": r.speed.model_copy(update={"turn_step_seconds": seconds})})
+        for r in runs
+    ]
+
+
+def test_runs_in_turns_are_judged_by_their_ratio_and_only_within_their_block() -> None:
+    slowing = [1.0 + 0.1 * turn for turn in range(9)]
+    old = in_turns(timed("zero3", [1.4, 1.41], "SLOWING"), "one", slowing)
+    new = in_turns(timed("fsdp2", [0.7, 0.71], "SLOWING"), "one", [s / 2 for s in slowing])
+    assert verdict(old, new) == (Verdict.IMPROVED, Finding.FASTER)
+    settling = in_turns(new, "one", [0.9] * 4 + [0.5] * 5)
+    assert verdict(old, settling)[0] is Verdict.UNSTEADY
+    assert verdict(old, in_turns(new, "another", [s / 2 for s in slowing]))[0] is Verdict.UNSTEADY

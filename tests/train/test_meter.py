@@ -3,11 +3,20 @@ import random
 
 import pytest
 
-from harness.train.meter import Steadiness, Stopwatch, final_loss, merge_ranks, percentile, speed, steadiness
+from harness.train.meter import (
+    Steadiness,
+    Stopwatch,
+    final_loss,
+    merge_ranks,
+    paired_steadiness,
+    percentile,
+    speed,
+    steadiness,
+)
 from harness.train.records import StepRow
 
 
-def row(step: int, seconds: float = 1.0, *, loss: float | None = 1.0, data: float = 0.1, resumed: bool = False):
+def row(step: int, seconds: float = 1.0, *, loss: float | None = 1.0, data: float = 0.1, **more):
     return StepRow(
         step=step,
         step_seconds=seconds,
@@ -17,7 +26,7 @@ def row(step: int, seconds: float = 1.0, *, loss: float | None = 1.0, data: floa
         learning_rate=1e-3,
         samples=16,
         tokens=960,
-        resumed=resumed,
+        **more,
     )
 
 
@@ -93,3 +102,27 @@ def test_final_loss_is_over_the_last_tenth():
     assert final_loss(rows[:3]) == 2.0
     assert final_loss([*rows, row(20, loss=None)]) is None
     assert final_loss([]) is None
+
+
+def test_turns_have_a_median_each_and_the_warm_up_has_none():
+    rows = [row(0, 9.0, turn=0), *(row(1 + step, 1.0 + step, turn=1 + step // 3) for step in range(6))]
+    assert speed(rows, warmup_steps=1, cpu_seconds_per_step=0.5).turn_step_seconds == [2.0, 5.0]
+    assert speed([row(step) for step in range(7)], 1, 0.5).turn_step_seconds == []
+
+
+def test_a_drift_of_the_machine_cancels_in_the_ratio():
+    machine = [1.0 + 0.1 * turn for turn in range(10)]
+    reference, candidate = noisy(1.0, 10, seed=1), noisy(1.3, 10, seed=2)
+    reference = [a * m for a, m in zip(reference, machine, strict=True)]
+    candidate = [b * m for b, m in zip(candidate, machine, strict=True)]
+    assert steadiness(reference) is Steadiness.SLOWING
+    assert paired_steadiness(reference, candidate) is Steadiness.STEADY
+
+
+def test_a_run_that_changes_by_itself_is_unsteady_in_the_ratio():
+    reference = noisy(1.0, 12, seed=3)
+    for factor in (0.8, 1.25):
+        candidate = [b * (factor if turn < 5 else 1.0) for turn, b in enumerate(noisy(1.0, 12, seed=4))]
+        assert paired_steadiness(reference, candidate) is Steadiness.UNSTEADY
+    assert paired_steadiness(reference, [1.0, 2.0] * 6) is Steadiness.UNSTEADY
+    assert paired_steadiness(reference[:5], reference[:5]) is Steadiness.UNSTEADY
