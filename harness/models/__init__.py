@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 MODELS = {
     "pi0": "harness.models.presets:pi0",
+    "pi05": "harness.models.presets:pi05",
+    "dm0": "harness.models.presets:dm0",
+    "cogact": "harness.models.presets:cogact",
 }
 """Name → the function that builds it from a size. A suite may name any such function of any package itself."""
 
@@ -22,22 +25,25 @@ SIZES = ("full", "micro", "tiny")
 """What each of `MODELS` comes in: the published size, one that learns on a CPU, one for tests."""
 
 
-def build(model: str, size: str) -> VLA:
+def build(model: str, size: str, layout: str = "joint") -> VLA:
     """The model with fresh weights in float32 on the current default device.
 
-    Weights are a function of torch's global seed, which the caller sets.
+    Weights are a function of torch's global seed, which the caller sets; they do not depend on the layout.
 
     Args:
         model: a key of `MODELS`, or "module:function".
+        layout: `joint` or `raw` (`CellSettings.layout`).
 
     Raises:
-        BadInput: there is no such model or size, or the function returns something else than a `VLA`.
+        BadInput: there is no such model, size or layout, or the function returns something else than a `VLA`.
     """
     from harness.models.base import VLA
 
     built = _function(model)(size)
     if not isinstance(built, VLA):
         raise BadInput("models", "model", model, f"a function that returns a VLA, not {type(built).__name__}")
+    if layout == "raw":
+        built.use_raw_layout()
     return built
 
 

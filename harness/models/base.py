@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
+from harness.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,16 @@ class FSDPProfile:
     """How a model likes to be sharded.
 
     Attributes:
-        layer_classes: names of the module classes to wrap, bottom-up, one unit each.
+        layer_classes: names of the module classes to wrap, bottom-up, one unit each. None of them: the root alone.
+        recomputed_classes: what activation checkpointing wraps; None for the same classes.
     """
 
-    layer_classes: tuple[str, ...] = field(default=())
+    layer_classes: tuple[str, ...] = ()
+    recomputed_classes: tuple[str, ...] | None = None
 
 
 class VLA(nn.Module, ABC):
-    """Base of every model: a loss from a batch, actions from an observation.
+    """Base of every model: a loss from a batch, actions from an observation. Built as `cls(config)`.
 
     `forward` computes noise, time and the loss in float32, so that only the matmul dtype depends on a backend,
     and draws all randomness from `batch.generator`. Parameters the loss cannot reach have `requires_grad=False`.
@@ -46,9 +49,25 @@ class VLA(nn.Module, ABC):
     def denoise(self, observation: Observation, noise: Tensor) -> Tensor:
         """Normalised action chunks, float32 (B, H, A), from `noise(B, …)`: a function of its arguments alone."""
 
+    def use_raw_layout(self) -> None:
+        """Turns to layout `raw`: layers driven from the root's forward, as in Dexbotic. The parameters stay.
+
+        Raises:
+            BadInput: the model has no such layout.
+        """
+        raise BadInput("models", "layout", "raw", f'"joint": {type(self).__name__} calls its layers as modules')
+
     def sample(self, observation: Observation, generator: torch.Generator) -> Tensor:
         """Normalised action chunks: float32 (B, H, A)."""
         return self.denoise(observation, self.noise(len(observation.state), generator))
+
+    @abstractmethod
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """Every parameter once: by `vision` (what sees pixels), `projector`, `language` and `action`."""
+
+    @abstractmethod
+    def forward_flops(self) -> int:
+        """Operations of one sample's forward, by formula (`harness.models.flops`); training takes three times that."""
 
     @abstractmethod
     def tokens_per_sample(self) -> int:

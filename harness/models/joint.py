@@ -9,17 +9,12 @@ of P×P for the prefix and one of S×(P+S) for the suffix, and the prefix can be
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaDecoderLayer
-
-ROPE_BASE = 10_000.0
-"""Gemma's rotary base (`rope_theta` of transformers' GemmaConfig)."""
 MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
 """Periods of the time embedding, from openpi's `pi0.py`."""
 TIME_ALPHA, TIME_SCALE, TIME_OFFSET = 1.5, 0.999, 0.001
@@ -45,56 +40,107 @@ class Layout(NamedTuple):
     suffix_mask: Tensor
 
 
-class JointLayer(nn.Module):
-    """Layer i of the VLM and layer i of the expert: the one unit to shard, checkpoint or compile.
+class AdaRMSNorm(nn.Module):
+    """RMS norm whose scale, shift and gate come from a condition, as in pi05's expert (openpi's `gemma.py`).
 
-    Both are transformers' `GemmaDecoderLayer`, used for their parameters; the forward is here, since the two must
-    meet in one attention. Head count, key-value heads and head size of the two must be equal.
+    n = x / rms(x); the output is n · (1 + scale) + shift, and the residual adds the sublayer's output times gate.
+    Starting from zero weights, it is a plain norm with a closed gate.
+    """
+
+    def __init__(self, width: int, condition_width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.dense = nn.Linear(condition_width, 3 * width)
+        nn.init.zeros_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Normed x (B, N, width) and the gate (B, 1, width), from the condition (B, condition width)."""
+        scale, shift, gate = self.dense(condition)[:, None].chunk(3, -1)
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return (wide * (1 + scale.float()) + shift.float()).to(x.dtype), gate
+
+
+class LayerPair(nn.Module):
+    """Layer i of the VLM and layer i of the expert, without a forward of its own: layout `raw`.
+
+    Both are transformers' decoder layers (Gemma's or Qwen3's), used for their parameters; `couple` is the forward,
+    since the two must meet in one attention. Head count, key-value heads and head size of the two must be equal.
 
     Of the last layer's prefix only keys and values are read, so the rest of that VLM layer is frozen: every backend
     then sees the same trainable set, and DDP needs no `find_unused_parameters`.
     """
 
-    vlm: GemmaDecoderLayer
-    expert: GemmaDecoderLayer
-
-    def __init__(self, vlm: GemmaDecoderLayer, expert: GemmaDecoderLayer, last: bool) -> None:
+    def __init__(self, vlm: nn.Module, expert: nn.Module, last: bool) -> None:
         super().__init__()
         self.vlm, self.expert, self.last = vlm, expert, last
         if last:
             attention = vlm.self_attn
-            for unread in (attention.q_proj, attention.o_proj, vlm.mlp, vlm.post_attention_layernorm):
-                unread.requires_grad_(False)
+            unread = [attention.q_proj, attention.o_proj, vlm.mlp, vlm.post_attention_layernorm]
+            for module in (*unread, getattr(attention, "q_norm", None)):
+                if module is not None:
+                    module.requires_grad_(False)
+
+
+class JointLayer(LayerPair):
+    """A pair that is called as one module: the unit to shard, checkpoint or compile (layout `joint`)."""
 
     def forward(
-        self, prefix: Tensor | None, suffix: Tensor | None, layout: Layout, cache: KeyValue | None = None
+        self,
+        prefix: Tensor | None,
+        suffix: Tensor | None,
+        layout: Layout,
+        condition: Tensor | None = None,
+        cache: KeyValue | None = None,
     ) -> tuple[Tensor | None, Tensor | None, KeyValue | None]:
-        """One layer of training (both parts), prefill (no suffix) or denoising (no prefix, but its cache).
+        """See `couple`."""
+        return couple(self, prefix, suffix, layout, condition, cache)
 
-        Args:
-            prefix: (B, P, VLM width), or None when `cache` holds this layer's keys and values.
-            suffix: (B, S, expert width), or None to fill the cache only.
 
-        Returns:
-            The two parts after the layer (None for the prefix after the last layer), and in prefill the cache.
-        """
-        filling = suffix is None
-        if prefix is not None:
-            normed = self.vlm.input_layernorm(prefix)
-            key, value = _keys_values(self.vlm.self_attn, normed, layout.prefix_rotation)
-            cache = (key, value)
-            if self.last:
-                prefix = None
-            else:
-                query = _queries(self.vlm.self_attn, normed, layout.prefix_rotation)
-                prefix = _residual(self.vlm, prefix, _attend(query, key, value, layout.prefix_mask))
-        if suffix is not None and cache is not None:
-            normed = self.expert.input_layernorm(suffix)
-            query = _queries(self.expert.self_attn, normed, layout.suffix_rotation)
-            key, value = _keys_values(self.expert.self_attn, normed, layout.suffix_rotation)
-            key, value = torch.cat([cache[0], key], 2), torch.cat([cache[1], value], 2)
-            suffix = _residual(self.expert, suffix, _attend(query, key, value, layout.suffix_mask))
-        return prefix, suffix, cache if filling else None
+def couple(
+    pair: LayerPair,
+    prefix: Tensor | None,
+    suffix: Tensor | None,
+    layout: Layout,
+    condition: Tensor | None = None,
+    cache: KeyValue | None = None,
+) -> tuple[Tensor | None, Tensor | None, KeyValue | None]:
+    """One layer of training (both parts), prefill (no suffix) or denoising (no prefix, but its cache).
+
+    Args:
+        prefix: (B, P, VLM width), or None when `cache` holds this layer's keys and values.
+        suffix: (B, S, expert width), or None to fill the cache only.
+        condition: (B, condition width), when the expert's norms are `AdaRMSNorm`.
+
+    Returns:
+        The two parts after the layer (None for the prefix after the last layer), and in prefill the cache.
+    """
+    vlm, expert, filling = pair.vlm, pair.expert, suffix is None
+    if prefix is not None:
+        normed, _ = normalise(vlm.input_layernorm, prefix, None)
+        cache = _keys_values(vlm.self_attn, normed, layout.prefix_rotation)
+        if pair.last:
+            prefix = None
+        else:
+            query = _queries(vlm.self_attn, normed, layout.prefix_rotation)
+            prefix = _residual(vlm, prefix, _attend(query, *cache, layout.prefix_mask), None, None)
+    if suffix is not None and cache is not None:
+        normed, gate = normalise(expert.input_layernorm, suffix, condition)
+        query = _queries(expert.self_attn, normed, layout.suffix_rotation)
+        key, value = _keys_values(expert.self_attn, normed, layout.suffix_rotation)
+        key, value = torch.cat([cache[0], key], 2), torch.cat([cache[1], value], 2)
+        suffix = _residual(expert, suffix, _attend(query, key, value, layout.suffix_mask), gate, condition)
+    return prefix, suffix, cache if filling else None
+
+
+def normalise(norm: nn.Module, x: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """x after a norm, plain or adaptive, and the gate of an adaptive one."""
+    if isinstance(norm, AdaRMSNorm):
+        assert condition is not None
+        normed, gate = norm(x, condition)
+        return normed, gate
+    return norm(x), None
 
 
 def _split_heads(x: Tensor, head_dim: int) -> Tensor:
@@ -108,13 +154,21 @@ def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return x * cos + torch.cat([-second, first], -1) * sin
 
 
-def _queries(attention: GemmaAttention, normed: Tensor, rotation: Rotation) -> Tensor:
-    return _rotate(_split_heads(attention.q_proj(normed), attention.head_dim), rotation)
+def _queries(attention: nn.Module, normed: Tensor, rotation: Rotation) -> Tensor:
+    return _rotate(
+        _head_norm(attention, "q_norm", _split_heads(attention.q_proj(normed), attention.head_dim)), rotation
+    )
 
 
-def _keys_values(attention: GemmaAttention, normed: Tensor, rotation: Rotation) -> KeyValue:
-    key = _rotate(_split_heads(attention.k_proj(normed), attention.head_dim), rotation)
-    return key, _split_heads(attention.v_proj(normed), attention.head_dim)
+def _keys_values(attention: nn.Module, normed: Tensor, rotation: Rotation) -> KeyValue:
+    key = _head_norm(attention, "k_norm", _split_heads(attention.k_proj(normed), attention.head_dim))
+    return _rotate(key, rotation), _split_heads(attention.v_proj(normed), attention.head_dim)
+
+
+def _head_norm(attention: nn.Module, name: str, x: Tensor) -> Tensor:
+    """Qwen3 norms the channels of each head before rotating them; Gemma does not."""
+    norm = getattr(attention, name, None)
+    return x if norm is None else norm(x)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -125,35 +179,61 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
 
 
-def _residual(layer: GemmaDecoderLayer, x: Tensor, attended: Tensor) -> Tensor:
-    x = x + layer.self_attn.o_proj(attended)
-    return x + layer.mlp(layer.post_attention_layernorm(x))
+def _residual(layer: nn.Module, x: Tensor, attended: Tensor, gate: Tensor | None, condition: Tensor | None) -> Tensor:
+    """What follows attention in a decoder layer: output projection, MLP, and the two sums."""
+    x = _gated_sum(x, layer.self_attn.o_proj(attended), gate)
+    normed, gate = normalise(layer.post_attention_layernorm, x, condition)
+    return _gated_sum(x, layer.mlp(normed), gate)
 
 
-def rotary(positions: Tensor, head_dim: int, dtype: torch.dtype) -> Rotation:
+def _gated_sum(x: Tensor, y: Tensor, gate: Tensor | None) -> Tensor:
+    return x + y if gate is None else x + y * gate
+
+
+def rotary(positions: Tensor, head_dim: int, dtype: torch.dtype, base: float) -> Rotation:
     """Rotary embedding (RoPE, arXiv 2104.09864) of int positions (B, N), computed in float32."""
-    frequency = ROPE_BASE ** (-torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim)
+    frequency = base ** (-torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim)
     angle = positions[:, None, :, None].float() * frequency
     angle = torch.cat([angle, angle], -1)
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def layout(valid: Tensor, state_tokens: int, action_tokens: int, head_dim: int, dtype: torch.dtype) -> Layout:
-    """Positions and masks of pi0: prefix, state and actions are three blocks, each seeing itself and those before.
+class Rules(NamedTuple):
+    """What decides a model's layout besides its input.
+
+    Attributes:
+        state_tokens: state tokens at the head of the suffix, which do not see the actions.
+        action_tokens: actions, which see each other and all before.
+        causal_prefix: each prefix token sees those before it only (dm0), instead of the whole prefix (pi0, pi05).
+        rope_base: `rope_theta` of the language model.
+    """
+
+    state_tokens: int
+    action_tokens: int
+    head_dim: int
+    rope_base: float
+    causal_prefix: bool = False
+
+
+def layout(valid: Tensor, rules: Rules, dtype: torch.dtype) -> Layout:
+    """Positions and masks: prefix, state and actions are blocks, each seeing itself and those before.
 
     Args:
         valid: bool (B, P); False on padding and on missing cameras, which take no position and are never seen.
     """
-    count, suffix = valid.shape[1], state_tokens + action_tokens
+    count, suffix, device = valid.shape[1], rules.state_tokens + rules.action_tokens, valid.device
     positions = valid.long().cumsum(1) - 1
     # Padding before the first valid token would stand at −1; nobody sees it, so 0 does as well.
-    prefix_rotation = rotary(positions.clamp(min=0), head_dim, dtype)
+    prefix_rotation = rotary(positions.clamp(min=0), rules.head_dim, dtype, rules.rope_base)
     first = valid.long().sum(1, keepdim=True)
-    suffix_rotation = rotary(first + torch.arange(suffix, device=valid.device), head_dim, dtype)
-    # Only keys are masked: a padded query may look anywhere, which spares softmax an empty row.
+    suffix_rotation = rotary(first + torch.arange(suffix, device=device), rules.head_dim, dtype, rules.rope_base)
     seen = valid[:, None, None, :]
     prefix_mask = seen.expand(-1, 1, count, -1)
-    block = torch.arange(suffix, device=valid.device) >= state_tokens
+    if rules.causal_prefix:
+        past = torch.ones(count, count, dtype=torch.bool, device=device).tril()
+        # Nobody reads a padded query, so it may look anywhere, which spares softmax an empty row.
+        prefix_mask = (prefix_mask & past) | ~valid[:, None, :, None]
+    block = torch.arange(suffix, device=device) >= rules.state_tokens
     within = block[:, None] >= block[None, :]
     suffix_mask = torch.cat(
         [seen.expand(-1, 1, suffix, -1), within.expand(len(valid), 1, suffix, suffix)],

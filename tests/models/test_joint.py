@@ -3,7 +3,9 @@
 import torch
 from scipy import stats
 
-from harness.models.joint import draw_times, layout, noisy_actions, rotary, time_embedding
+from harness.models.joint import Rules, draw_times, layout, noisy_actions, rotary, time_embedding
+
+RULES = Rules(state_tokens=1, action_tokens=2, head_dim=4, rope_base=10_000.0)
 
 
 def test_times_are_beta_distributed():
@@ -22,7 +24,7 @@ def test_the_path_runs_from_actions_to_noise_at_constant_velocity():
 
 def test_who_sees_whom():
     valid = torch.tensor([[True, True, False], [True, True, True]])
-    where = layout(valid, 1, 2, 4, torch.float32)
+    where = layout(valid, RULES, torch.float32)
     assert where.prefix_mask[0, 0].tolist() == [[True, True, False]] * 3
     assert where.suffix_mask[0, 0].tolist() == [
         [True, True, False, True, False, False],
@@ -33,10 +35,10 @@ def test_who_sees_whom():
 
 def test_positions_skip_what_is_not_there():
     valid = torch.tensor([[True, False, True]])
-    where = layout(valid, 1, 2, 4, torch.float32)
-    expected = rotary(torch.tensor([[0, 0, 1]]), 4, torch.float32)
+    where = layout(valid, RULES, torch.float32)
+    expected = rotary(torch.tensor([[0, 0, 1]]), 4, torch.float32, 10_000.0)
     torch.testing.assert_close(where.prefix_rotation, expected)
-    torch.testing.assert_close(where.suffix_rotation, rotary(torch.tensor([[2, 3, 4]]), 4, torch.float32))
+    torch.testing.assert_close(where.suffix_rotation, rotary(torch.tensor([[2, 3, 4]]), 4, torch.float32, 10_000.0))
 
 
 def test_time_embedding_spans_its_periods():

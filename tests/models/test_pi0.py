@@ -11,7 +11,9 @@ from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
 from harness.errors import BadInput
 from harness.models import build, input_shape
-from harness.models.pi0 import Pi0, Pi0Config, SiglipConfig
+from harness.models.flow import FlowConfig
+from harness.models.pi0 import Pi0
+from harness.models.vision import SiglipConfig
 
 CAMERAS, SLOTS, WORDS, CHUNK, DIM = 2, 6, 128, 8, 8
 HF_NAMES = [
@@ -88,7 +90,7 @@ def ours() -> Pi0:
         chunk=CHUNK,
     )
     return Pi0(
-        Pi0Config(
+        FlowConfig(
             shape=shape,
             vision=SiglipConfig(width=32, layers=2, heads=2, ffn=64, patch=14),
             layers=3,
@@ -254,7 +256,7 @@ def test_full_has_the_published_parameters():
     assert frozen == pytest.approx(109.0e6, rel=1e-3)
     assert model.tokens_per_sample() == 3 * 256 + 48 + 51
     classes = {type(module).__name__ for module in model.modules()}
-    assert set(model.profile.layer_classes) <= classes
+    assert set(model.profile.transformer_layer_cls_to_wrap) <= classes
     assert not list(model.buffers()) or all(name.endswith("position_ids") for name, _ in model.named_buffers())
 
 
