@@ -15,6 +15,7 @@ from harness.work import (
     Evaluate,
     MakeDemonstrations,
     Progress,
+    TakeTurns,
     Train,
     next_work,
     remaining_work,
@@ -78,19 +79,72 @@ def test_an_evaluation_goes_on_with_the_episodes_that_are_left() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: st.DataObject) -> None:
-    made = plan("learning.training_seeds=[0,1]")
+    made = plan("learning.training_seeds=[0,1]", f"throughput.order={data.draw(st.sampled_from(['abba', 'turns']))}")
     attempts: dict[str, list[AttemptState]] = {}
     evaluated: dict[str, frozenset] = {}
     ready, tried, done = False, frozenset(), []
     while work := next_work(made, Progress(ready, attempts, evaluated), tried):
-        assert work.name not in tried
-        tried |= {work.name}
+        assert not work.names & tried
+        tried |= work.names
         if isinstance(work, MakeDemonstrations):
             ready = data.draw(st.booleans())
-        elif isinstance(work, Train):
-            outcome = data.draw(st.sampled_from([*sorted(FINAL), "CRASHED", "HUNG"]))
-            attempts.setdefault(work.run.key, []).append(AttemptState(work.attempt, outcome, None))
+        elif isinstance(work, Train | TakeTurns):
+            together = isinstance(work, TakeTurns) and len(work.runs) > 1
+            for train in work.runs if isinstance(work, TakeTurns) else [work]:
+                outcome = data.draw(st.sampled_from([*sorted(FINAL), "CRASHED", "HUNG"]))
+                state = AttemptState(train.attempt, outcome, None, in_turns=together)
+                attempts.setdefault(train.run.key, []).append(state)
         else:
             evaluated[work.arm.name] = frozenset(work.episodes[: data.draw(st.integers(0, len(work.episodes)))])
-        done.append(work.name)
-    assert len(done) == len(set(done)) <= 1 + len(made.runs) + len(made.arms)
+        done += work.names
+    assert len(done) == len(set(done))
+    assert len({name.removesuffix(" alone") for name in done}) <= 1 + len(made.runs) + len(made.arms)
+
+
+def in_turns() -> Plan:
+    return plan("throughput.order=turns", "throughput.repeats=2")
+
+
+def test_a_repeat_of_one_model_is_a_block_that_takes_turns() -> None:
+    made = in_turns()
+    first, second = remaining_work(made, Progress(demonstrations_ready=True))[:2]
+    assert isinstance(first, TakeTurns) and isinstance(second, TakeTurns)
+    assert [train.run.cell.label for train in first.runs] == ["pi0-zero3", "pi0-zero2", "pi0-fsdp2", "pi0-ddp"]
+    assert [train.run.repeat for train in (*first.runs, *second.runs)] == [0] * 4 + [1] * 4
+    assert [train.run.cell.label for train in second.runs] == [t.run.cell.label for t in reversed(first.runs)]
+    assert first.names == {train.run.key for train in first.runs}
+
+
+def test_what_is_left_of_a_block_takes_turns_and_what_is_recorded_is_not_done_again() -> None:
+    made = in_turns()
+    progress = finished(made)
+    block = [run for run in made.runs if run.block == "pi0/1"]
+    progress.attempts[block[0].key] = [AttemptState(1, None, None)]
+    progress.attempts[block[2].key] = [AttemptState(1, "INTERRUPTED", None, in_turns=True)]
+    assert remaining_work(made, progress) == [
+        TakeTurns((Train(block[0], 2, None, False), Train(block[2], 2, None, False)))
+    ]
+
+
+def test_out_of_memory_among_others_is_tried_again_alone_and_then_believed() -> None:
+    made = in_turns()
+    progress, run = finished(made), made.runs[0]
+    crowded = AttemptState(1, "OOM", None, in_turns=True)
+    progress.attempts[run.key] = [crowded]
+    again = next_work(made, progress, frozenset({run.key}))
+    assert again == Train(run, 2, None, alone=True)
+    progress.attempts[run.key] = [crowded, AttemptState(2, "OOM", None)]
+    assert next_work(made, progress) is None
+
+
+def test_turns_are_the_default_on_cpu_and_one_cell_alone_takes_none() -> None:
+    tables = load_suite(FSDP2, ["throughput.order=turns"])
+    left_out = tables.model_copy(update={"throughput": tables.throughput.model_copy(update={"order": None})})
+    timing = [
+        [r.block for r in make_plan("x", left_out, "k", cuda).runs if r.kind == "timing"] for cuda in (False, True)
+    ]
+    assert timing == [["pi0/0"] * 4 + ["pi0/1"] * 4, [None] * 8]
+    only = left_out.model_copy(
+        update={"backends": {"zero3": left_out.backends["zero3"]}, "learning": None, "evaluation": None}
+    )
+    assert {run.block for run in make_plan("x", only, "k", cuda=False).runs} == {None}
