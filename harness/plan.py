@@ -106,7 +106,7 @@ class Plan(Record):
 
     @property
     def data(self) -> Data:
-        """All cells of a suite train on the same data."""
+        """All cells of a suite train on the same episodes; how they are read is each cell's own matter."""
         return self.runs[0].cell.data if self.runs else Data()
 
     @property
@@ -156,7 +156,7 @@ def _cell(suite: Suite, model: str, backend: str) -> Cell:
     entry, chosen = suite.models[model], suite.backends[backend]
     layers = [
         suite.defaults.model_dump(exclude_unset=True),
-        entry.model_dump(exclude_unset=True, exclude={"model", "size"}),
+        entry.model_dump(exclude_unset=True, exclude={"model", "size", "reading"}),
         chosen.settings.model_dump(exclude_unset=True),
     ]
     settings: dict[str, Any] = {}
@@ -167,7 +167,7 @@ def _cell(suite: Suite, model: str, backend: str) -> Cell:
         model=entry.model,
         size=entry.size,
         backend=chosen.options,
-        data=suite.data,
+        data=suite.data.model_copy(update=entry.reading.model_dump(exclude_unset=True) if entry.reading else {}),
         **settings,
     )
 

@@ -125,6 +125,7 @@ def _spec(work: Train, plan: Plan, result: ResultFolder, place: Workplace) -> Ru
         folder=str((result.run(run.key) / f"attempt-{work.attempt}").resolve()),
         data_folder=_data_folder(plan, place.store),
         data_cache=str(place.store.decoded_frames.resolve()),
+        data_cache=str(place.store.decoded_frames.resolve()),
         resume_from=work.resume_from,
     )
 

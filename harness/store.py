@@ -177,8 +177,11 @@ class ResultFolder:
             yield
 
 
+_DEMOS, _FRAMES = "demos", "frames"
+
+
 class Store:
-    """The results folder: `<suite>/<result id>/…` and `demos/<hash>/…`."""
+    """The results folder: `<suite>/<result id>/…`, `demos/<hash>/…` and `frames/<hash>/…`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -186,7 +189,7 @@ class Store:
     def suites(self) -> list[str]:
         if not self.root.is_dir():
             return []
-        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name != "demos")
+        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name not in (_DEMOS, _FRAMES))
 
     def results(self, suite: str) -> list[ResultFolder]:
         """Oldest first: a result id begins with its time."""
@@ -210,10 +213,15 @@ class Store:
         raise BadInput("RESULT", None, name, f"a result in {self.root}, such as one of", known + self.suites())
 
     def demonstrations(self, digest: str) -> Path:
-        return self.root / "demos" / digest
+        return self.root / _DEMOS / digest
 
     def all_demonstrations(self) -> list[Path]:
-        return sorted((self.root / "demos").glob("*/"))
+        return sorted((self.root / _DEMOS).glob("*/"))
+
+    @property
+    def decoded_frames(self) -> Path:
+        """Frames of data sets, decoded and resized once for all runs (`harness.data.recordings`)."""
+        return self.root / _FRAMES
 
 
 class BaselineFolder:

@@ -53,12 +53,28 @@ class CellSettings(Value):
     optimizer: Optimizer = Optimizer()
 
 
+Normalisation = Literal["z-score", "quantile", "clipped-quantile", "min-max"]
+"""How values become what a model reads: `harness.data.statistics` has the formulas."""
+
+
+class Reading(Value):
+    """How demonstrations are read by one model: in `[data]` for all of a suite, in `[models.KEY.reading]` for one."""
+
+    normalisation: Normalisation = "z-score"
+    delta_actions: bool = False
+    """Actions are told relative to the pose they are looked at from, the gripper aside."""
+    tokenizer: str | None = None
+    """A folder with the checkpoint's own tokenizer files; without one, words are numbered."""
+
+
 class ModelEntry(CellSettings):
     """`[models.KEY]`."""
 
     model: str
     """A name of ours, or "module:function" of any package: see docs/adding-a-model.md."""
     size: str = "micro"
+    reading: Reading | None = None
+    """What it gives replaces the same keys of `[data]` for this model."""
 
     @field_validator("model")
     @classmethod
@@ -90,12 +106,19 @@ class BackendEntry(Value):
         return {"options": {k: v for k, v in flat.items() if k not in settings}, "settings": settings}
 
 
-class Data(Value):
+class Data(Reading):
     """Where training samples come from."""
 
-    source: Literal["expert", "libero_hdf5", "synthetic"] = "synthetic"
+    source: Literal["expert", "libero_hdf5", "lerobot", "dexdata", "synthetic"] = "synthetic"
     path: str | None = None
-    """For `libero_hdf5`: a folder of `<task name>_demo.hdf5` files."""
+    """A folder: of `<task name>_demo.hdf5` files (`libero_hdf5`), a data set (`lerobot`), a tree of .jsonl files
+    (`dexdata`)."""
+    cameras: dict[str, str] = {}
+    """`lerobot`, `dexdata`: camera of the simulator → image key of the set, where it is not one of the usual."""
+    first_episodes: int | None = Field(default=None, ge=1)
+    """`lerobot`, `dexdata`: only so many episodes of the set; None for all."""
+    skip_damaged: bool = False
+    """Leaves damaged episodes out, and names them in the record, where otherwise the first one stops the run."""
     task_suite: TaskSuite = "libero_object"
     tasks: list[int] = Field(default=[0], min_length=1)
     episodes: int = Field(default=25, ge=1, description="demonstrations per task")

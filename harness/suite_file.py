@@ -15,7 +15,7 @@ from harness.backends.options import BACKENDS
 from harness.errors import BadInput
 from harness.libero.protocol import PRESETS
 from harness.models import names_function
-from harness.suite import CellSettings, Suite
+from harness.suite import CellSettings, Data, Suite
 
 _MESSAGES = {
     "int_type": "a whole number",
@@ -102,8 +102,7 @@ def _check_references(path: Path | str, suite: Suite) -> None:
         raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
     if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
         raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
-    if suite.data.source == "libero_hdf5" and suite.data.path is None:
-        raise BadInput(path, "data.path", None, "a folder of *_demo.hdf5 files, since data.source is libero_hdf5")
+    _check_data(path, suite.data)
 
 
 def _check_models(path: Path | str, suite: Suite) -> None:
@@ -119,6 +118,27 @@ def _importable(module: str) -> bool:
         return find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):
         return False
+
+
+_FOLDERS = {
+    "libero_hdf5": "a folder of *_demo.hdf5 files",
+    "lerobot": "the folder of a LeRobot data set",
+    "dexdata": "a folder of Dexdata, .jsonl files",
+}
+_BY_TASK = ("task_suite", "tasks", "episodes", "action_noise", "frame_stride")
+_BY_SET = ("cameras", "first_episodes")
+
+
+def _check_data(path: Path | str, data: Data) -> None:
+    """A source that is read from somewhere says where, and no key is given that it does not read."""
+    if data.source in _FOLDERS and data.path is None:
+        raise BadInput(path, "data.path", None, f"{_FOLDERS[data.source]}, since data.source is {data.source}")
+    whole_set = data.source in ("lerobot", "dexdata")
+    for key in _BY_TASK if whole_set else _BY_SET:
+        if key in data.model_fields_set:
+            reason = f"nothing, since data.source is {data.source}, which is "
+            reason += "read as a whole or up to first_episodes" if whole_set else "chosen by tasks and episodes"
+            raise BadInput(path, f"data.{key}", getattr(data, key), reason)
 
 
 def explain(source: Path | str, error: ValidationError) -> BadInput:

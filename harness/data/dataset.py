@@ -1,4 +1,4 @@
-"""Episodes as samples in memory, and the batches of a rank as a pure function of the step."""
+"""Episodes as samples, and the batches of a rank as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -13,123 +13,128 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.data.batch import Batch, Observation
-from harness.data.libero_hdf5 import LiberoHdf5, task_files
+from harness.data.recordings import OnEpisode, Recordings, Steps, View, open_recordings
 from harness.data.shape import InputShape
-from harness.data.source import Episode, EpisodeSource
-from harness.data.statistics import ACTION_FLOOR, STATE_FLOOR, Statistics, moments
-from harness.data.synthetic import SyntheticSource
-from harness.data.tokens import WordTokenizer
-from harness.data.transforms import augment, resize, tool_frame
-from harness.errors import BadInput
+from harness.data.sources import open_source
+from harness.data.statistics import Statistics
+from harness.data.summary import statistics_of, windows
+from harness.data.tokens import FileTokenizer, Tokenizer, WordTokenizer
+from harness.data.transforms import augment
 from harness.suite import Data
 
 
 @dataclass(frozen=True)
+class Text:
+    """Each instruction once: int64 ids (P, slots), bool mask (P, slots), and which one a sample has (N,)."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    of_sample: Tensor
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """All samples, resized and normalised. A sample is a control step that has a camera frame.
+    """All samples. A sample is a control step that has a camera frame.
 
     Attributes:
-        images: uint8 (N, cameras, 3, S, S).
+        images: uint8 (N, cameras, 3, S, S); pages of a file, read when they are looked at.
         image_masks: bool (N, cameras).
-        input_ids: int64 (N, slots). attention_mask: bool (N, slots).
-        states: float32 (N, state dimensions), normalised.
-        actions: float32 (N, chunk, action dimensions), normalised; past the end the last action is repeated.
+        states: float32 (N, state dimensions), normalised and padded.
+        steps: states and actions as the episodes have them.
         cameras: the cameras some episode has.
+        damaged: episodes that were left out, and why.
     """
 
     shape: InputShape
     images: Tensor
     image_masks: Tensor
-    input_ids: Tensor
-    attention_mask: Tensor
+    text: Text
     states: Tensor
-    actions: Tensor
+    steps: Steps
     cameras: tuple[str, ...]
     statistics: Statistics
-    tokenizer: WordTokenizer
+    tokenizer: Tokenizer
+    damaged: tuple[str, ...]
     content_sha256: str
 
     @property
     def samples(self) -> int:
         return len(self.states)
 
+    def actions(self, samples: Tensor) -> Tensor:
+        """Normalised, padded chunks (n, chunk, action dimensions); past the end the last action is repeated."""
+        rows = samples.numpy()
+        chunks = self.statistics.actions(windows(self.steps, rows, self.shape.chunk), self.steps.states[rows])
+        return torch.from_numpy(pad(chunks, self.shape.action_dim))
 
-def open_dataset(data: Data, folder: Path | None, shape: InputShape) -> Dataset:
+    def observation(self, samples: Tensor, images: Tensor) -> Observation:
+        """What those samples show, with `images` as the model reads them: float32 (n, cameras, 3, S, S)."""
+        text = self.text.of_sample[samples]
+        return Observation(
+            images=images,
+            image_masks=self.image_masks[samples],
+            input_ids=self.text.input_ids[text],
+            attention_mask=self.text.attention_mask[text],
+            state=self.states[samples],
+        )
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Nobody is watching."""
+
+
+def open_dataset(
+    data: Data, folder: Path | None, shape: InputShape, cache: Path | None = None, on_episode: OnEpisode = _silent
+) -> Dataset:
     """Reads all episodes of `data` from `folder` (not needed when synthetic) into the shape a model wants.
 
+    Args:
+        cache: where decoded frames and statistics are kept between runs; see `harness.data.recordings`.
+        on_episode: called while episodes are read, which may take minutes.
+
     Raises:
-        BadInput: the folder or a file is not what `data` asks for.
-        DamagedRecord: an episode cannot be read.
+        BadInput: the folder, a file in it or the tokenizer is not what `data` asks for.
+        DamagedRecord: an episode cannot be read, and `data` does not say `skip_damaged`.
     """
-    source: EpisodeSource
-    if data.source == "synthetic":
-        source = SyntheticSource(shape, len(data.tasks))
-    elif folder is None:
-        raise BadInput("data", "source", data.source, "a folder of demonstrations beside it")
-    else:
-        source = LiberoHdf5(task_files(folder, data.task_suite, data.tasks), data.episodes)
-    return dataset_of(list(source.episodes()), shape)
-
-
-def dataset_of(episodes: list[Episode], shape: InputShape) -> Dataset:
-    """The samples of these episodes. Raises BadInput for instructions the model has no room for."""
-    tokenizer = WordTokenizer.of((episode.prompt for episode in episodes), shape)
-    statistics = Statistics(
-        state=moments((tool_frame(episode.states) for episode in episodes), STATE_FLOOR),
-        action=moments((episode.actions for episode in episodes), ACTION_FLOOR),
+    source = open_source(data, folder, shape)
+    view = View(cameras=shape.cameras, image_size=shape.image_size)
+    # What is drawn at random costs nothing to draw again.
+    kept = cache if source.files else None
+    return dataset_of(
+        open_recordings(source, view, kept, skip_damaged=data.skip_damaged, on_episode=on_episode), data, shape
     )
-    images, masks = zip(*(frames(episode.images, shape) for episode in episodes), strict=True)
-    encoded = [tokenizer.encode(episode.prompt) for episode in episodes]
-    repeats = [len(episode.frame_steps) for episode in episodes]
-    parts = {
-        "images": np.concatenate(images),
-        "image_masks": np.repeat(np.stack(masks), repeats, axis=0),
-        "input_ids": np.repeat(np.stack([ids for ids, _ in encoded]), repeats, axis=0),
-        "attention_mask": np.repeat(np.stack([mask for _, mask in encoded]), repeats, axis=0),
-        "states": pad(np.concatenate([states(episode.states, statistics) for episode in episodes]), shape.state_dim),
-        "actions": pad(
-            np.concatenate([_windows(episode, statistics, shape) for episode in episodes]), shape.action_dim
-        ),
-    }
-    content = hashlib.sha256()
-    for name, values in parts.items():
-        content.update(f"{name} {values.shape} {values.dtype}".encode())
-        content.update(np.ascontiguousarray(values).tobytes())
-    seen = {camera for episode in episodes for camera in episode.images}
+
+
+def dataset_of(recordings: Recordings, data: Data, shape: InputShape) -> Dataset:
+    """The samples of these recordings. Raises BadInput for instructions the model has no room for."""
+    record, steps = recordings.record, recordings.steps
+    tokenizer: Tokenizer
+    if data.tokenizer is None:
+        tokenizer = WordTokenizer.of(record.prompts, shape)
+    else:
+        tokenizer = FileTokenizer.of(Path(data.tokenizer), record.prompts, shape)
+    ids, masks = zip(*(tokenizer.encode(prompt) for prompt in record.prompts), strict=True)
+    statistics = statistics_of(recordings, data, shape.chunk)
+    seen = steps.cameras.any(axis=0)
     return Dataset(
         shape=shape,
-        cameras=tuple(camera for camera in shape.cameras if camera in seen),
+        images=torch.from_numpy(recordings.images),
+        image_masks=torch.from_numpy(steps.cameras),
+        text=Text(torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(masks)), torch.from_numpy(steps.prompts)),
+        states=torch.from_numpy(pad(statistics.states(steps.states), shape.state_dim)),
+        steps=steps,
+        cameras=tuple(camera for camera, there in zip(shape.cameras, seen, strict=True) if there),
         statistics=statistics,
         tokenizer=tokenizer,
-        content_sha256=content.hexdigest(),
-        **{name: torch.from_numpy(values) for name, values in parts.items()},
+        damaged=record.damaged,
+        content_sha256=record.content_sha256,
     )
-
-
-def frames(images: dict[str, NDArray[np.uint8]], shape: InputShape) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Camera → (F, H, W, 3) as one uint8 (F, cameras, 3, S, S), and which cameras there are; black where not."""
-    count = len(next(iter(images.values()))) if images else 0
-    stacked = np.zeros((count, len(shape.cameras), 3, shape.image_size, shape.image_size), np.uint8)
-    for number, camera in enumerate(shape.cameras):
-        if camera in images:
-            stacked[:, number] = resize(images[camera], shape.image_size).transpose(0, 3, 1, 2)
-    return stacked, np.array([camera in images for camera in shape.cameras])
-
-
-def states(raw: NDArray[np.float64], statistics: Statistics) -> NDArray[np.float32]:
-    """LIBERO states (…, 8) as a model reads them, before padding."""
-    return statistics.state.normalise(tool_frame(raw))
 
 
 def pad(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     """Zeros appended to the last dimension up to `width`."""
     missing = width - values.shape[-1]
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
-
-
-def _windows(episode: Episode, statistics: Statistics, shape: InputShape) -> NDArray[np.float32]:
-    steps = episode.frame_steps[:, None] + np.arange(shape.chunk)
-    return statistics.action.normalise(episode.actions[np.minimum(steps, len(episode.actions) - 1)])
 
 
 @dataclass(frozen=True)
@@ -162,15 +167,9 @@ class Batches:
         """The micro-batch of that step, augmented: a function of the arguments and the attributes alone."""
         chosen = torch.from_numpy(self.indices(step, micro_step))
         where = f"{self.seed} {step} {micro_step} {self.rank}"
-        data = self.dataset
-        observation = Observation(
-            images=augment(data.images[chosen], _generator(f"augment {where}")),
-            image_masks=data.image_masks[chosen],
-            input_ids=data.input_ids[chosen],
-            attention_mask=data.attention_mask[chosen],
-            state=data.states[chosen],
-        )
-        return Batch(observation, data.actions[chosen], _generator(f"noise {where}"))
+        images = augment(self.dataset.images[chosen], _generator(f"augment {where}"))
+        observation = self.dataset.observation(chosen, images)
+        return Batch(observation, self.dataset.actions(chosen), _generator(f"noise {where}"))
 
     def sha256(self, batches: int) -> str:
         """Over all that this rank's first micro-batches hold, the state of their generators included."""

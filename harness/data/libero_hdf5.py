@@ -7,8 +7,9 @@ Ours differ in three things, all readable by either: `data.attrs["upright"]` (LI
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.data.source import Episode
+from harness.data.source import ACTION_WIDTH, CAMERAS, Episode, Place
 from harness.errors import BadInput, DamagedRecord
 from harness.libero.tasks import task_names
 
-CAMERAS = {"agentview": "agentview_rgb", "robot0_eye_in_hand": "eye_in_hand_rgb"}
+DATASETS = dict(zip(CAMERAS, ("agentview_rgb", "eye_in_hand_rgb"), strict=True))
 """The simulator's camera name → LIBERO's dataset name."""
+_STATE_PARTS = {"ee_pos": 3, "ee_ori": 3, "gripper_states": 2}
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,23 @@ class LiberoHdf5:
     files: tuple[Path, ...]
     episodes_per_task: int
 
-    def episodes(self) -> Iterator[Episode]:
-        for path in self.files:
-            yield from _episodes(path, self.episodes_per_task)
+    @cached_property
+    def _index(self) -> list[tuple[Path, str]]:
+        return [(path, name) for path in self.files for name in _names(path, self.episodes_per_task)]
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def read(self, number: int) -> Episode:
+        path, name = self._index[number]
+        place = Place(path, name)
+        with _opened(path) as file:
+            data = file["data"]
+            prompt, upright = _instruction(path, data.attrs), bool(data.attrs.get("upright", False))
+            try:
+                return _episode(place, data[name], prompt, upright)
+            except (KeyError, OSError, TypeError) as error:
+                raise place.damage(None, f"cannot be read: {error}") from None
 
 
 def task_files(folder: Path, task_suite: str, tasks: list[int]) -> tuple[Path, ...]:
@@ -47,25 +63,21 @@ def task_files(folder: Path, task_suite: str, tasks: list[int]) -> tuple[Path, .
     return files
 
 
-def _episodes(path: Path, limit: int) -> Iterator[Episode]:
+def _opened(path: Path) -> Any:
     try:
-        file = h5py.File(path, "r")
+        return h5py.File(path, "r")
     except OSError as error:
         raise DamagedRecord(f"{path}: not a readable HDF5 file ({error})") from None
-    with file:
+
+
+def _names(path: Path, limit: int) -> Sequence[str]:
+    with _opened(path) as file:
         if "data" not in file:
             raise BadInput(path, "data", None, "the group that LIBERO's demonstrations are in")
-        data = file["data"]
-        prompt = _instruction(path, data.attrs)
-        upright = bool(data.attrs.get("upright", False))
-        names = sorted((name for name in data if name.startswith("demo_")), key=lambda name: int(name[5:]))
-        if len(names) < limit:
-            raise BadInput(path, "data", len(names), f"at least {limit} demonstrations")
-        for name in names[:limit]:
-            try:
-                yield _episode(f"{path}: {name}", data[name], prompt, upright)
-            except (KeyError, OSError, ValueError) as error:
-                raise DamagedRecord(f"{path}: {name} cannot be read: {error}") from None
+        names = sorted((name for name in file["data"] if name.startswith("demo_")), key=lambda name: int(name[5:]))
+    if len(names) < limit:
+        raise BadInput(path, "data", len(names), f"at least {limit} demonstrations")
+    return names[:limit]
 
 
 def _instruction(path: Path, attributes: Any) -> str:
@@ -79,37 +91,37 @@ def _instruction(path: Path, attributes: Any) -> str:
     return instruction if isinstance(instruction, str) else " ".join(instruction)
 
 
-def _episode(name: str, group: Any, prompt: str, upright: bool) -> Episode:
-    """Raises ValueError, KeyError or OSError when the group is not a whole episode."""
-    actions = group["actions"][()].astype(np.float64)
-    observed = group["obs"]
-    steps = len(actions)
+def _episode(place: Place, group: Any, prompt: str, upright: bool) -> Episode:
+    """Raises DamagedEpisode, KeyError or OSError when the group is not a whole episode."""
+    actions = place.numbers("actions", group["actions"][()], (ACTION_WIDTH,))
+    observed, steps = group["obs"], len(actions)
     frame_steps = observed["frame_index"][()].astype(np.int64) if "frame_index" in observed else np.arange(steps)
-    if steps == 0 or len(frame_steps) == 0:
-        raise ValueError("no actions or no frames")
-    if actions.shape[1:] != (7,) or not np.isfinite(actions).all():
-        raise ValueError(f"actions must be finite and (T, 7), found {actions.shape}")
+    if len(frame_steps) == 0:
+        raise place.damage(None, "no frames")
     if frame_steps[0] < 0 or frame_steps[-1] >= steps or (np.diff(frame_steps) <= 0).any():
-        raise ValueError(f"obs/frame_index must rise from 0 to below {steps}")
-    parts = [_at_frames(observed, key, frame_steps, steps) for key in ("ee_pos", "ee_ori", "gripper_states")]
-    states = np.concatenate(parts, 1).astype(np.float64)
-    if states.shape[1] != 8 or not np.isfinite(states).all():
-        raise ValueError(f"ee_pos, ee_ori, gripper_states must be finite, 3 + 3 + 2 wide, found {states.shape[1]}")
+        raise place.damage(None, f"obs/frame_index must rise from 0 to below {steps}")
+    parts = [
+        place.numbers(f"obs/{key}", _at_frames(place, observed, key, frame_steps, steps), (width,))
+        for key, width in _STATE_PARTS.items()
+    ]
     images = {}
-    for camera, key in CAMERAS.items():
+    for camera, key in DATASETS.items():
         if key in observed:
-            frames = _at_frames(observed, key, frame_steps, steps)
+            frames = _at_frames(place, observed, key, frame_steps, steps)
             if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
-                raise ValueError(f"obs/{key} must be uint8 (F, H, W, 3), found {frames.dtype} {frames.shape}")
+                raise place.damage(0, f"obs/{key} must be uint8 (F, H, W, 3), found {frames.dtype} {frames.shape}")
             images[camera] = frames if upright else frames[:, ::-1, ::-1]
-    return Episode(name, prompt, frame_steps, images, states, actions)
+    name = f"{place.file.name} {place.episode}"
+    return Episode(name, prompt, frame_steps, images, np.concatenate(parts, 1), actions)
 
 
-def _at_frames(observed: Any, key: str, frame_steps: NDArray[np.int64], steps: int) -> NDArray[Any]:
+def _at_frames(place: Place, observed: Any, key: str, frame_steps: NDArray[np.int64], steps: int) -> NDArray[Any]:
     """Rows of the steps that have a frame, from a dataset with a row per frame or a row per step."""
     values: NDArray[Any] = observed[key][()]
     if len(values) == len(frame_steps):
         return values
     if len(values) == steps:
         return values[frame_steps]
-    raise ValueError(f"obs/{key} has {len(values)} rows for {steps} steps and {len(frame_steps)} frames")
+    raise place.damage(
+        min(len(values), steps), f"obs/{key} has {len(values)} rows for {steps} steps and {len(frame_steps)} frames"
+    )

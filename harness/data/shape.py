@@ -18,6 +18,8 @@ class InputShape(Value):
     image_size: int = Field(ge=8)
     """Height and width of the square frames, in pixels."""
     text_slots: int = Field(ge=1)
+    prompt_template: str = "{prompt}"
+    """Text around the instruction, for a checkpoint's own tokenizer; the word tokenizer needs none."""
     vocabulary: int = Field(ge=3)
     """Rows of the text embedding, padding and unknown word included."""
     state_dim: int = Field(ge=8)

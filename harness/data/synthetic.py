@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -21,20 +22,26 @@ class SyntheticSource:
     shape: InputShape
     tasks: int
 
-    def episodes(self) -> Iterator[Episode]:
-        random = np.random.default_rng(0)
+    @property
+    def files(self) -> Sequence[Path]:
+        return ()
+
+    def __len__(self) -> int:
+        return self.tasks
+
+    def read(self, number: int) -> Episode:
+        random = np.random.default_rng([0, number])
         steps = max(1, SAMPLES // self.tasks)
         size = self.shape.image_size
-        for task in range(self.tasks):
-            yield Episode(
-                name=f"synthetic task {task}",
-                prompt=f"reach for object {task}",
-                frame_steps=np.arange(steps),
-                images={
-                    camera: random.integers(0, 256, (steps, size, size, 3), dtype=np.uint8)
-                    for camera in self.shape.cameras
-                    if camera != ABSENT
-                },
-                states=random.uniform(-1, 1, (steps, 8)),
-                actions=random.uniform(-1, 1, (steps, 7)),
-            )
+        return Episode(
+            name=f"synthetic task {number}",
+            prompt=f"reach for object {number}",
+            frame_steps=np.arange(steps),
+            images={
+                camera: random.integers(0, 256, (steps, size, size, 3), dtype=np.uint8)
+                for camera in self.shape.cameras
+                if camera != ABSENT
+            },
+            states=random.uniform(-1, 1, (steps, 8)),
+            actions=random.uniform(-1, 1, (steps, 7)),
+        )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.data.shape import InputShape
 from harness.data.statistics import Statistics
+from harness.data.tokens import FileTokenizer, Tokenizer, WordTokenizer
 from harness.records import Record
 from harness.store import read_record, write_record
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 CARD_FILE = "policy.json"
 WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FOLDER = "tokenizer"
 
 
 class PolicyCard(Record):
@@ -26,21 +28,24 @@ class PolicyCard(Record):
     cameras: tuple[str, ...]
     """Cameras the policy was trained with; it must be shown all of them."""
     statistics: Statistics
-    words: tuple[str, ...]
-    """The tokenizer's vocabulary (`harness.data.tokens.WordTokenizer`)."""
+    words: tuple[str, ...] | None
+    """Vocabulary of a `harness.data.tokens.WordTokenizer`; None: the tokenizer's own files are in `tokenizer/`."""
     dataset_sha256: str
     """`Dataset.content_sha256` of the training set."""
 
 
 def write_card(folder: Path, model: str, size: str, dataset: Dataset) -> None:
-    """Writes `policy.json`. The weights go beside it as `model.safetensors`."""
+    """Writes `policy.json`, and the tokenizer's files where it has any. The weights go beside it."""
+    words = dataset.tokenizer.words if isinstance(dataset.tokenizer, WordTokenizer) else None
+    if isinstance(dataset.tokenizer, FileTokenizer):
+        dataset.tokenizer.save(folder / TOKENIZER_FOLDER)
     card = PolicyCard(
         model=model,
         size=size,
         shape=dataset.shape,
         cameras=dataset.cameras,
         statistics=dataset.statistics,
-        words=dataset.tokenizer.words,
+        words=words,
         dataset_sha256=dataset.content_sha256,
     )
     write_record(folder / CARD_FILE, card)
@@ -49,3 +54,10 @@ def write_card(folder: Path, model: str, size: str, dataset: Dataset) -> None:
 def read_card(folder: Path) -> PolicyCard:
     """Raises DamagedRecord when there is none, or it cannot be read."""
     return read_record(folder / CARD_FILE, PolicyCard)
+
+
+def read_tokenizer(folder: Path, card: PolicyCard) -> Tokenizer:
+    """The tokenizer a policy was trained with."""
+    if card.words is not None:
+        return WordTokenizer(card.words, card.shape.text_slots)
+    return FileTokenizer(folder / TOKENIZER_FOLDER, card.shape.text_slots, card.shape.prompt_template)

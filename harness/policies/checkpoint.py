@@ -10,14 +10,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from harness.data.batch import Observation
-from harness.data.dataset import frames, pad, states
-from harness.data.tokens import WordTokenizer
+from harness.data.dataset import pad
+from harness.data.recordings import View, stacked
 from harness.data.transforms import pixels
 from harness.errors import DamagedRecord
 from harness.models import build
 from harness.models.base import VLA
 from harness.policies.base import Chunk, Look, PolicyFault
-from harness.policies.card import CARD_FILE, WEIGHTS_FILE, PolicyCard, read_card, write_card
+from harness.policies.card import CARD_FILE, WEIGHTS_FILE, PolicyCard, read_card, read_tokenizer, write_card
 
 __all__ = ["CARD_FILE", "WEIGHTS_FILE", "CheckpointPolicy", "PolicyCard", "load_weights", "read_card", "write_card"]
 
@@ -37,7 +37,10 @@ class CheckpointPolicy:
         """
         torch.set_num_threads(threads)
         self.card = read_card(folder)
-        self._tokenizer = WordTokenizer(self.card.words, self.card.shape.text_slots)
+        self._tokenizer = read_tokenizer(folder, self.card)
+        shape = self.card.shape
+        self._view = View(cameras=shape.cameras, image_size=shape.image_size)
+        self._filled = np.array([camera in self.card.cameras for camera in shape.cameras])
         self._model = build(self.card.model, self.card.size).eval()
         load_weights(self._model, folder / WEIGHTS_FILE)
 
@@ -55,7 +58,7 @@ class CheckpointPolicy:
     def _answer(self, look: Look) -> Chunk:
         observation = self._observe(look)
         chunk = self._model.sample(observation, torch.Generator().manual_seed(look.seed))
-        actions = self.card.statistics.action.unnormalise(chunk[0, :, :7].numpy())
+        actions = self.card.statistics.controller(chunk[:, :, :7].numpy(), look.state[None])[0]
         if not np.isfinite(actions).all():
             raise PolicyFault("the model's actions are not finite")
         return actions
@@ -65,14 +68,15 @@ class CheckpointPolicy:
         missing = [camera for camera in self.card.cameras if camera not in look.images]
         if missing:
             raise PolicyFault(f"trained with cameras it is not shown: {', '.join(missing)}")
-        if look.state.shape != (8,) or not np.isfinite(look.state).all():
-            raise PolicyFault(f"the state must be 8 finite numbers, found {look.state}")
-        images, masks = frames({camera: look.images[camera][None] for camera in self.card.cameras}, shape)
+        width = len(self.card.statistics.state.mean)
+        if look.state.shape != (width,) or not np.isfinite(look.state).all():
+            raise PolicyFault(f"the state must be {width} finite numbers, as in training; found {look.state}")
+        images = stacked({camera: look.images[camera][None] for camera in self.card.cameras}, self._view)
         ids, filled = self._tokenizer.encode(look.prompt)
-        state = pad(states(look.state[None], self.card.statistics), shape.state_dim)
+        state = pad(self.card.statistics.states(look.state[None]), shape.state_dim)
         return Observation(
             images=pixels(torch.from_numpy(images)),
-            image_masks=torch.from_numpy(masks)[None],
+            image_masks=torch.from_numpy(self._filled)[None],
             input_ids=torch.from_numpy(ids)[None],
             attention_mask=torch.from_numpy(filled)[None],
             state=torch.from_numpy(state),

@@ -155,8 +155,13 @@ class Training:
 
     def open_dataset(self) -> Dataset:
         self.journal.phase("opening the dataset")
-        folder = None if self.spec.data_folder is None else Path(self.spec.data_folder)
-        return open_dataset(self.cell.data, folder, input_shape(self.cell.model, self.cell.size))
+        folder, cache = (Path(path) if path else None for path in (self.spec.data_folder, self.spec.data_cache))
+
+        def on_episode(read: int, total: int) -> None:
+            self.journal.phase(f"reading episode {read} of {total}")
+
+        shape = input_shape(self.cell.model, self.cell.size)
+        return open_dataset(self.cell.data, folder, shape, cache=cache, on_episode=on_episode)
 
     def build_model(self) -> VLA:
         """Fresh weights, equal on every rank and under every backend: a function of the seed alone."""
@@ -176,6 +181,7 @@ class Training:
             initial_weights_sha256=weights_sha256(model),
             data_sha256=hashlib.sha256(of_all_ranks.encode()).hexdigest(),
             hashed_batches=HASHED_BATCHES,
+            damaged_episodes=batches.dataset.damaged,
             samples_per_step=self.cell.samples_per_step,
             tokens_per_sample=model.tokens_per_sample(),
             tokens_definition=model.tokens_definition,

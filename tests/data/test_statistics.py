@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.data.poses import tool_frame
 from harness.data.statistics import STATE_FLOOR, moments
-from harness.data.transforms import tool_frame
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=6), seed=st.integers(0, 1000))

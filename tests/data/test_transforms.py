@@ -1,32 +1,8 @@
-"""Frames and states, the same in training and in evaluation."""
+"""Frames as a model is fed them."""
 
-import numpy as np
-import pytest
 import torch
-from scipy.spatial.transform import Rotation
 
-from harness.data.transforms import augment, pixels, resize, tool_frame
-
-
-def test_resize_is_the_mean_of_the_area():
-    frames = np.random.default_rng(0).integers(0, 256, (2, 24, 24, 3), dtype=np.uint8)
-    expected = frames.reshape(2, 8, 3, 8, 3, 3).mean((2, 4))
-    assert np.abs(resize(frames, 8) - expected).max() <= 0.5
-    np.testing.assert_array_equal(resize(frames, 24), frames)
-
-
-@pytest.mark.parametrize("size", [5, 16, 64])
-def test_resize_keeps_flat_colour_and_does_not_depend_on_company(size):
-    flat = np.full((1, 24, 36, 3), 77, np.uint8)
-    assert (resize(flat, size) == 77).all()
-    frames = np.random.default_rng(0).integers(0, 256, (3, 24, 36, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(resize(frames, size)[1:2], resize(frames[1:2], size))
-
-
-def test_resize_weighs_partly_covered_pixels():
-    frame = np.array([0, 90, 240], np.uint8)[None, None, :, None].repeat(3, 1).repeat(3, 3)
-    # Two output pixels over three: each takes one whole pixel and half of the middle one.
-    assert resize(frame, 2)[0, 0, :, 0].tolist() == [30, 190]
+from harness.data.transforms import augment, pixels
 
 
 def test_pixels_span_minus_one_to_one():
@@ -49,20 +25,3 @@ def test_augment_shifts_by_at_most_one_pixel_and_ten_percent():
     again = augment(frames, torch.Generator().manual_seed(0))
     assert torch.equal(again, augment(frames, torch.Generator().manual_seed(0)))
     assert not torch.equal(again, augment(frames, torch.Generator().manual_seed(1)))
-
-
-def states_of(rotations: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros((len(rotations), 3)), rotations, np.zeros((len(rotations), 2))], 1)
-
-
-def test_tool_frame_is_the_rotation_from_pointing_down():
-    rotations = np.random.default_rng(0).normal(size=(200, 3)) * 1.5
-    expected = (Rotation.from_rotvec([np.pi, 0, 0]).inv() * Rotation.from_rotvec(rotations)).as_rotvec()
-    np.testing.assert_allclose(tool_frame(states_of(rotations))[:, 3:6], expected, atol=1e-9)
-
-
-def test_tool_frame_does_not_jump_where_the_axis_angle_flips():
-    near, far = tool_frame(states_of(np.array([[3.14, 0.01, 0.02], [-3.14, 0.01, 0.02]])))
-    assert np.abs(near).max() < 0.03 and np.abs(near - far).max() < 0.06
-    state = np.array([1.0, 2, 3, np.pi, 0, 0, 7, 8])
-    np.testing.assert_allclose(tool_frame(state), [1, 2, 3, 0, 0, 0, 7, 8], atol=1e-12)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.data.batch import Observation
-from harness.data.dataset import open_dataset, states
+from harness.data.dataset import open_dataset
 from harness.data.transforms import pixels
 from harness.errors import DamagedRecord
 from harness.models import build, input_shape
@@ -49,13 +48,8 @@ def test_actions_are_those_of_the_saved_model(checkpoint):
     shown = look(images={camera: frames[number] for number, camera in enumerate(SHAPE.cameras)}, state=raw, seed=11)
     assert frames.shape == (2, size, size, 3)
     (chunk,) = CheckpointPolicy(checkpoint).act([shown])
-    observation = Observation(
-        images=pixels(dataset.images[sample : sample + 1]),
-        image_masks=dataset.image_masks[sample : sample + 1],
-        input_ids=dataset.input_ids[sample : sample + 1],
-        attention_mask=dataset.attention_mask[sample : sample + 1],
-        state=torch.from_numpy(states(raw[None], dataset.statistics)),
-    )
+    seen = dataset.observation(torch.tensor([sample]), pixels(dataset.images[sample : sample + 1]))
+    observation = replace(seen, state=torch.from_numpy(dataset.statistics.states(raw[None])))
     expected = model.sample(observation, torch.Generator().manual_seed(11))[0].numpy()
     np.testing.assert_array_equal(chunk, dataset.statistics.action.unnormalise(expected))
     assert chunk.shape == (SHAPE.chunk, 7) and chunk.dtype == np.float32
