@@ -17,6 +17,7 @@ MODELS = {
     "pi0": "harness.models.presets:pi0",
     "pi05": "harness.models.presets:pi05",
     "dm0": "harness.models.presets:dm0",
+    "cogact": "harness.models.presets:cogact",
 }
 """Name → the function that builds it from a size. A suite may name any such function of any package itself."""
 

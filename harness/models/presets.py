@@ -8,6 +8,9 @@ from typing import TypeVar
 
 from harness.data.shape import ABSENT, InputShape
 from harness.errors import BadInput
+from harness.models.clip import ClipConfig
+from harness.models.cogact import CogAct, CogActConfig
+from harness.models.dit import DIT_B, DiTConfig
 from harness.models.dm0 import Dm0
 from harness.models.flow import FlowConfig
 from harness.models.perception import PerceptionConfig
@@ -105,6 +108,52 @@ DM0: dict[str, FlowConfig] = {
     ),
 }
 
+COGACT: dict[str, CogActConfig] = {
+    "tiny": CogActConfig(
+        shape=InputShape(
+            cameras=CAMERAS, image_size=32, text_slots=16, vocabulary=64, state_dim=8, action_dim=7, chunk=10
+        ),
+        vision=StemConfig(channels=(8, 16, 32)),
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        width=32,
+        ffn=64,
+        head=DiTConfig(layers=2, width=32, heads=4),
+    ),
+    "micro": CogActConfig(
+        shape=InputShape(
+            cameras=CAMERAS, image_size=64, text_slots=16, vocabulary=256, state_dim=8, action_dim=7, chunk=10
+        ),
+        vision=StemConfig(channels=(32, 64, 96, 128)),
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        width=128,
+        ffn=256,
+        head=DiTConfig(layers=4, width=128, heads=4),
+    ),
+    # `config.json` of Dexbotic's published cogact checkpoints: CLIP-L/14 at 336 pixels, Qwen2.5-7B, DiT-B; on LIBERO
+    # it sees the front camera alone.
+    "full": CogActConfig(
+        shape=InputShape(
+            cameras=CAMERAS[:1],
+            image_size=336,
+            text_slots=64,
+            vocabulary=151_920,
+            state_dim=8,
+            action_dim=7,
+            chunk=16,
+        ),
+        vision=ClipConfig(width=1024, layers=24, heads=16, ffn=4096, patch=14),
+        layers=28,
+        heads=28,
+        kv_heads=4,
+        width=3584,
+        ffn=18_944,
+        head=DIT_B,
+    ),
+}
 
 
 def pi0(size: str) -> Pi0:
@@ -117,6 +166,10 @@ def pi05(size: str) -> Pi05:
 
 def dm0(size: str) -> Dm0:
     return Dm0(_sized("dm0", DM0, size))
+
+
+def cogact(size: str) -> CogAct:
+    return CogAct(_sized("cogact", COGACT, size))
 
 
 def _sized(model: str, presets: Mapping[str, C], size: str) -> C:
