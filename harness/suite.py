@@ -50,6 +50,11 @@ class CellSettings(Value):
     clip: float = Field(default=1.0, ge=0)
     """Largest global gradient norm; 0 switches clipping off."""
     activation_checkpointing: bool = False
+    layout: Literal["joint", "raw"] = "joint"
+    """`raw`: pi0, pi05 and dm0 read the inside of their layers from the root's forward, as Dexbotic does; then FSDP
+    can wrap the root only, and recomputation finds no layer that is called. `joint`: a layer is a module."""
+    frozen: list[Literal["vision", "vlm"]] = []
+    """Parts that do not train: `vision` is the tower that sees pixels, `vlm` tower, projector and language model."""
     optimizer: Optimizer = Optimizer()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,10 @@ class FSDPProfile:
 
     layer_classes: tuple[str, ...] = ()
     recomputed_classes: tuple[str, ...] | None = None
+
+
+FREEZABLE = {"vision": ("vision",), "vlm": ("vision", "projector", "language")}
+"""What a suite may freeze (`CellSettings.frozen`) → the parts it consists of."""
 
 
 class VLA(nn.Module, ABC):
@@ -56,6 +61,13 @@ class VLA(nn.Module, ABC):
             BadInput: the model has no such layout.
         """
         raise BadInput("models", "layout", "raw", f'"joint": {type(self).__name__} calls its layers as modules')
+
+    def freeze(self, names: Iterable[str]) -> None:
+        """Takes parts out of training, for good; `names` are keys of `FREEZABLE`."""
+        parts = self.parts()
+        for part in (part for name in names for part in FREEZABLE[name]):
+            for module in parts[part]:
+                module.requires_grad_(False)
 
     def sample(self, observation: Observation, generator: torch.Generator) -> Tensor:
         """Normalised action chunks: float32 (B, H, A)."""

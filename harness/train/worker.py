@@ -169,7 +169,9 @@ class Training:
         random.seed(self.spec.seed)
         np.random.seed(self.spec.seed % 2**32)
         torch.manual_seed(self.spec.seed)
-        return build(self.cell.model, self.cell.size)
+        model = build(self.cell.model, self.cell.size, self.cell.layout)
+        model.freeze(self.cell.frozen)
+        return model
 
     def describe(self, model: VLA, batches: Batches) -> Workload:
         """What must agree between runs to be compared, taken before any backend touches the model."""
