@@ -104,8 +104,17 @@ def published(comparison: Comparison) -> str:
     parts = []
     for found in comparison.published:
         parts += [f"## Published on another machine: {found.table.name}", _claim(found.table, comparison)]
-        parts += [_published_rates(found.table).text(), _published_differences(found, comparison).text()]
+        parts += [table.text() for table in published_tables(found).values()]
     return "\n\n".join(parts)
+
+
+def published_tables(found: PublishedComparison) -> dict[str, Table]:
+    """Title → table: the rates as printed, and their differences with intervals."""
+    name = found.table.name
+    return {
+        f"{name}: as published": _published_rates(found.table),
+        f"{name}: differences": _published_differences(found),
+    }
 
 
 def _claim(table: PublishedTable, comparison: Comparison) -> str:
@@ -145,11 +154,11 @@ def _published_rates(table: PublishedTable) -> Table:
     return found
 
 
-def _published_differences(found: PublishedComparison, comparison: Comparison) -> Table:
+def _published_differences(found: PublishedComparison) -> Table:
     table = Table(
         ["Difference", *TITLES.values()],
         reading=f"{found.table.candidate_backend} minus {found.table.reference_backend} in percentage points, with "
-        f"Newcombe's {comparison.confidence:.0%} interval. Bold: more than chance among episodes (Fisher's exact "
+        f"Newcombe's {found.confidence:.0%} interval. Bold: more than chance among episodes (Fisher's exact "
         "test, Holm over the table). One training run per row: seeds are not in it.",
     )
     for model in dict.fromkeys(d.model for d in found.differences):

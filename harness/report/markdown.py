@@ -7,7 +7,7 @@ from harness.compare.results import Results
 from harness.plan import Plan
 from harness.report import evaluation, provenance, training
 from harness.report.table import bullet, paragraph
-from harness.report.verdicts import GOOD, counts, judgement_line, of, outcome, speed_sentence
+from harness.report.verdicts import GOOD, counts, judgement_line, of, outcome, speed_lines
 
 
 def render(comparison: Comparison, plan: Plan, results: Results) -> str:
@@ -36,11 +36,7 @@ def render(comparison: Comparison, plan: Plan, results: Results) -> str:
 
 def _verdicts(comparison: Comparison) -> str:
     """What won, how sure, at which memory, is success kept; then all else that is neither PASS nor IMPROVED."""
-    judged = of(comparison, "speed")
-    lines = [
-        speed_sentence(judgement, speedup, comparison)
-        for judgement, speedup in zip(judged, comparison.speedups, strict=True)
-    ]
+    lines = speed_lines(comparison)
     lines += [judgement_line(judgement) for judgement in of(comparison, "success")]
     for name, questions in (
         ("Fair comparison and sharding", ("fairness", "sharding")),

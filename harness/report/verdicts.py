@@ -31,6 +31,17 @@ def peak_bytes(cell: CellSummary) -> int | None:
     return cell.peak_allocated_bytes if cell.peak_allocated_bytes is not None else cell.peak_resident_bytes
 
 
+def speed_lines(comparison: Comparison) -> list[str]:
+    """Every judgement of speed as a sentence."""
+    speedups = {f"{s.candidate} vs {s.reference}": s for s in comparison.speedups}
+    return [
+        speed_sentence(judged, speedups[judged.subject], comparison)
+        if judged.subject in speedups
+        else judgement_line(judged)
+        for judged in of(comparison, "speed")
+    ]
+
+
 def speed_sentence(judgement: Judgement, speedup: Speedup, comparison: Comparison) -> str:
     """One judged speedup with its memory, what the test could see, and its reservations."""
     name = pair(speedup.candidate, speedup.reference)
