@@ -184,14 +184,29 @@ def baseline_accept(
     result: ResultName,
     reason: Annotated[str, typer.Option(help="Why these values are the reference from now on.")],
     cells: Annotated[str | None, typer.Option(help="Only these cells: a,b. The others stay as they are.")] = None,
+    extend: Annotated[bool, typer.Option("--extend", help="Add to the values that are there.")] = False,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
 ) -> None:
     """Make a result the reference for its suite on this hardware. The file is meant to be committed and reviewed."""
-    from harness.commands import results as commands
+    from harness.commands import baselines as commands
 
-    commands.accept(result, reason, cells, Output(results, baselines, json, quiet=False))
+    commands.accept(result, reason, cells, extend, Output(results, baselines, json, quiet=False))
+
+
+@baseline_app.command("diff")
+def baseline_diff(
+    result: ResultName,
+    extend: Annotated[bool, typer.Option("--extend", help="As for accept.")] = False,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Show what accepting a result would change, without changing it."""
+    from harness.commands import baselines as commands
+
+    commands.diff(result, extend, Output(results, baselines, json, quiet=False))
 
 
 @baseline_app.command("show")
@@ -201,9 +216,36 @@ def baseline_show(
     json: Json = False,
 ) -> None:
     """Show the accepted baselines."""
-    from harness.commands import results as commands
+    from harness.commands import baselines as commands
 
-    commands.show_baselines(suite, baselines, json)
+    commands.show(suite, baselines, json)
+
+
+@baseline_app.command("expire")
+def baseline_expire(
+    suite: Annotated[str, typer.Argument(help="The suite's name, such as fsdp2.", metavar="SUITE")],
+    reason: Annotated[str, typer.Option(help="Why these values must not be the reference any more.")],
+    cells: Annotated[str | None, typer.Option(help="Only these cells or arms: a,b.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Hardware key; this machine's when left out.")] = None,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """End the use of a baseline: verdicts on it are STALE until somebody accepts again."""
+    from harness.commands import baselines as commands
+
+    commands.expire(suite, reason, cells, hardware, Output(RESULTS, baselines, json, quiet=False))
+
+
+@baseline_app.command("history")
+def baseline_history(
+    suite: Annotated[str | None, typer.Argument(help="Only this suite's.", metavar="SUITE")] = None,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Show who accepted, extended or ended which baseline, when and why."""
+    from harness.commands import baselines as commands
+
+    commands.history(suite, baselines, json)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from harness.estimate import Pace
-from harness.work import Evaluate, MakeDemonstrations, TakeTurns, Train, Work
+from harness.work import AskGate, Evaluate, MakeDemonstrations, TakeTurns, Train, Work
 
 _PLAIN_INTERVAL_SECONDS = 20.0
 """Without a terminal, a line of progress at most this often."""
@@ -36,6 +36,8 @@ def title(work: Work) -> str:
             return f"{runs[0].run.kind} in turns, repeat {runs[0].run.repeat}: {labels}"
         case Evaluate(arm=arm, episodes=episodes):
             return f"evaluating {arm.name}, {len(episodes)} episodes"
+        case AskGate():
+            return "comparing with the baseline"
 
 
 class Display:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harness.plan import Plan
-from harness.work import Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, Work, remaining_work
+from harness.work import AskGate, Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, Work, remaining_work
 
 _STARTUP_SECONDS = {"deepspeed": 14.0, "fsdp": 11.0, "fsdp2": 11.0, "ddp": 11.0}
 _STEP_SECONDS = {"deepspeed": 0.20, "fsdp": 0.12, "fsdp2": 0.12, "ddp": 0.02}
@@ -33,6 +33,8 @@ def work_seconds(work: Work, workers: int) -> float:
             return _STARTUP_SECONDS[backend] + run.steps * step
         case TakeTurns(runs=runs):
             return sum(work_seconds(train, workers) for train in runs)
+        case AskGate():
+            return 2.0
         case Evaluate(arm=arm, episodes=episodes):
             return 5.0 + len(episodes) * _EPISODE_SECONDS.get(arm.name, _LEARNED_EPISODE_SECONDS) / workers
 

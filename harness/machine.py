@@ -70,6 +70,18 @@ def hardware_key(cpu: str, cores: int, memory_bytes: int, gpus: list[str]) -> st
     return f"cpu-{_slug(cpu)}-{cores}c-{round(memory_bytes / 2**30)}g"
 
 
+def git_commit() -> str | None:
+    """The commit of the working directory's tree, with `+` where tracked files have changes; None outside of git."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    head, changes = (
+        subprocess.run([git, *words], capture_output=True, text=True, timeout=30, check=False)
+        for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    )
+    return None if head.returncode else head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
 def versions() -> dict[str, str]:
     found = {}
     for name in SUBJECTS:

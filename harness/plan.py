@@ -6,11 +6,16 @@ import math
 from enum import StrEnum
 from typing import Any, Literal
 
+from pydantic import Field
+
 from harness.backends.options import BackendOptions
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.records import Record, Value
 from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, Suite, TaskSuite, Throughput
+
+CHECKPOINT_STEPS = 4
+"""Steps of a run that is started only to see what a checkpoint costs."""
 
 
 class Cell(CellSettings):
@@ -37,6 +42,19 @@ class RunKind(StrEnum):
     LEARNING = "learning"
 
 
+class Plant(Value):
+    """A fault put into a run on purpose, to see whether the gate finds it (`harness drill`).
+
+    It travels with the run into every record, so that a planted run is never taken for a measurement.
+    """
+
+    kind: Literal["sleep", "ballast", "gradient"]
+    """`sleep`: every step lasts longer by a share. `ballast`: each rank holds so many MiB more. `gradient`: the
+    first rank's gradients have the wrong sign."""
+    amount: float = Field(default=0.0, ge=0)
+    """Share of the step, or MiB; nothing to `gradient`."""
+
+
 class PlannedRun(Value):
     """One fresh process group to be started."""
 
@@ -48,6 +66,7 @@ class PlannedRun(Value):
     steps: int
     warmup_steps: int = 0
     checkpoint_every: int | None = None
+    planted: Plant | None = None
     block: str | None = None
     """Runs of one block are alive together and take turns. None: the run has the machine to itself."""
     turn_steps: int | None = None
@@ -103,6 +122,10 @@ class Plan(Record):
     episodes: list[EpisodeKey]
     evaluation: Evaluation | None
     gate: Gate
+    confirmations: list[PlannedRun] = []
+    """Fresh processes for what the first stage of the gate calls worse; run only then."""
+    confirmation_episodes: list[EpisodeKey] = []
+    """Likewise fresh episodes: the same initial states under another seed."""
 
     @property
     def data(self) -> Data:
@@ -149,7 +172,26 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
         episodes=planned_episodes(suite.evaluation, suite.seed) if suite.evaluation else [],
         evaluation=suite.evaluation,
         gate=suite.gate,
+        confirmations=_confirmations(timing, learning),
+        confirmation_episodes=planned_episodes(suite.evaluation, suite.seed + 1) if suite.evaluation else [],
     )
+
+
+def _confirmations(timing: list[PlannedRun], learning: list[PlannedRun]) -> list[PlannedRun]:
+    """The timing runs once more, numbered on; of learning runs as much as gives a checkpoint's figures."""
+    repeats = 1 + max((run.repeat for run in timing), default=-1)
+    again = [
+        run.model_copy(
+            update={
+                "repeat": run.repeat + repeats,
+                "block": f"{run.block} confirmation" if run.block is not None else None,
+            }
+        )
+        for run in timing
+    ]
+    seeds = 1 + max((run.repeat for run in learning), default=-1)
+    short = {"steps": CHECKPOINT_STEPS, "warmup_steps": 1, "checkpoint_every": CHECKPOINT_STEPS}
+    return again + [run.model_copy(update={"repeat": run.repeat + seeds, **short}) for run in learning]
 
 
 def _cell(suite: Suite, model: str, backend: str) -> Cell:
@@ -251,12 +293,11 @@ def planned_episodes(evaluation: Evaluation, seed: int) -> list[EpisodeKey]:
 
 def _refuse_blind_gate(name: str, throughput: Throughput, gate: Gate) -> None:
     """A gate whose test could not find the effect that matters would be green for ever."""
-    from harness.statistics.power import repeats_needed, smallest_detectable_log_ratio
+    from harness.statistics.power import processes_needed
 
-    effect = gate.smallest_effect.step_seconds
-    found = smallest_detectable_log_ratio(throughput.repeats, gate.run_noise, gate.false_alarm_rate)
-    if found > math.log1p(effect):
-        needed = repeats_needed(math.log1p(effect), gate.run_noise, gate.false_alarm_rate)
+    effect, noise = gate.smallest_effect.step_seconds, gate.run_noise / math.sqrt(2)
+    needed = processes_needed(1 + effect, noise, gate.false_alarm_rate)
+    if needed is None or needed > throughput.repeats:
         raise BadInput(
             name,
             "throughput.repeats",

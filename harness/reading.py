@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.compare.results import Results
+from harness.compare.verdict import Alarms
 from harness.errors import DamagedRecord
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.plan import EpisodeKey, Plan, PlannedRun
@@ -18,11 +21,22 @@ def read_plan(result: ResultFolder) -> Plan:
 
 def read_progress(result: ResultFolder, plan: Plan, demonstrations_ready: bool) -> Progress:
     """Raises DamagedRecord naming the file when something that should be whole is not."""
-    return Progress(
+    progress = Progress(
         demonstrations_ready=demonstrations_ready,
-        attempts={run.key: _attempt_states(result, run) for run in plan.runs},
+        attempts={run.key: _attempt_states(result, run) for run in [*plan.runs, *plan.confirmations]},
         evaluated={arm.name: _evaluated(result, arm.name) for arm in plan.arms},
     )
+    if not result.alarms_file.exists():
+        return progress
+    said = read_record(result.alarms_file, Alarms)
+    return replace(progress, alarms=tuple(said.alarms)) if said.seen == first_stage_size(plan, progress) else progress
+
+
+def first_stage_size(plan: Plan, progress: Progress) -> int:
+    """Attempts and episodes that the first stage of the gate had to go on; it grows with every new one."""
+    attempts = sum(len(progress.attempts.get(run.key, [])) for run in plan.runs)
+    planned = frozenset(plan.episodes)
+    return attempts + sum(len(planned & done) for done in progress.evaluated.values())
 
 
 def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]:
@@ -48,22 +62,38 @@ def _evaluated(result: ResultFolder, arm: str) -> frozenset[EpisodeKey]:
 
 def read_results(result: ResultFolder, plan: Plan) -> Results:
     """Everything recorded so far: the latest ended attempt of each run, every episode once."""
-    runs: list[RunRecord] = []
-    steps = {}
-    for run in plan.runs:
-        ended = [folder for folder in result.attempts(run.key) if (folder / "run.json").exists()]
-        if ended:
-            record = read_record(ended[-1] / "run.json", RunRecord)
-            if record.run != run:
-                raise DamagedRecord(f"{ended[-1] / 'run.json'}: belongs to another plan than {result.plan_file}")
-            runs.append(record)
-            if record.outcome is Outcome.OK:
-                steps[run.key] = read_steps(ended[-1])
+    runs = _ended_runs(result, plan.runs)
+    steps = {
+        record.run.key: read_steps(result.run(record.run.key) / f"attempt-{record.attempt}")
+        for record in runs
+        if record.outcome is Outcome.OK
+    }
     arms, episodes = [], []
     for arm in plan.arms:
         if (result.arm(arm.name) / "protocol.json").exists():
             arms.append(read_record(result.arm(arm.name) / "protocol.json", ArmRecord))
         latest = {record.key: record for record in read_lines(result.episodes_file(arm.name), EpisodeRecord)}
         episodes += list(latest.values())
-    command = result.command_file.read_text().strip() if result.command_file.exists() else ""
-    return Results(result_id=result.path.name, command=command, runs=runs, steps=steps, arms=arms, episodes=episodes)
+    again = frozenset(plan.confirmation_episodes)
+    return Results(
+        result_id=result.path.name,
+        command=result.command_file.read_text().strip() if result.command_file.exists() else "",
+        runs=runs,
+        steps=steps,
+        arms=arms,
+        episodes=[episode for episode in episodes if episode.key not in again],
+        confirmation_runs=_ended_runs(result, plan.confirmations),
+        confirmation_episodes=[episode for episode in episodes if episode.key in again],
+    )
+
+
+def _ended_runs(result: ResultFolder, planned: list[PlannedRun]) -> list[RunRecord]:
+    found = []
+    for run in planned:
+        ended = [folder for folder in result.attempts(run.key) if (folder / "run.json").exists()]
+        if ended:
+            record = read_record(ended[-1] / "run.json", RunRecord)
+            if record.run != run:
+                raise DamagedRecord(f"{ended[-1] / 'run.json'}: belongs to another plan than {result.plan_file}")
+            found.append(record)
+    return found

@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.compare.baseline import Acceptance, Baseline, accept
+from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire
 from harness.compare.comparison import Comparison, compare
+from harness.compare.gate import first_stage_alarms
 from harness.compare.published import load_published
+from harness.compare.results import Results
+from harness.compare.verdict import Alarms
 from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
 from harness.evaluate import evaluate_arm
-from harness.machine import Fingerprint
+from harness.machine import Fingerprint, git_commit
 from harness.plan import Plan
-from harness.reading import read_plan, read_progress, read_results
+from harness.reading import first_stage_size, read_plan, read_progress, read_results
 from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
 from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
-from harness.work import Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, next_work, remaining_work
+from harness.work import AskGate, Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, next_work, remaining_work
 
 HANG_SECONDS = 120.0
 """A run none of whose ranks makes a step for this long has hung. Starting DeepSpeed takes about 20."""
@@ -89,7 +92,25 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
                 _take_turns(work, plan, result, place, display)
             case Evaluate():
                 evaluate_arm(work, plan, result, place.machine, display)
+            case AskGate():
+                _ask_gate(plan, result, place, display)
         tried |= work.names
+
+
+def _ask_gate(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+    results = read_results(result, plan)
+    baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
+    alarms = first_stage_alarms(baseline, plan, results)
+    write_record(
+        result.alarms_file,
+        Alarms(
+            baseline=baseline.history[-1].at if baseline else None,
+            seen=first_stage_size(plan, progress_of(plan, result, place.store)),
+            alarms=alarms,
+        ),
+    )
+    names = ", ".join(f"{alarm.subject} {alarm.metric}" for alarm in alarms)
+    display.finish(f"to be measured again: {names}" if alarms else "nothing alarms")
 
 
 def _train(work: Train, plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
@@ -124,7 +145,6 @@ def _spec(work: Train, plan: Plan, result: ResultFolder, place: Workplace) -> Ru
         seed=run.training_seed,
         folder=str((result.run(run.key) / f"attempt-{work.attempt}").resolve()),
         data_folder=_data_folder(plan, place.store),
-        data_cache=str(place.store.decoded_frames.resolve()),
         data_cache=str(place.store.decoded_frames.resolve()),
         resume_from=work.resume_from,
     )
@@ -164,20 +184,44 @@ def read_baseline(file: Path) -> Baseline | None:
 
 
 def accept_baseline(
-    result: ResultFolder, baselines: BaselineFolder, reason: str, cells: list[str] | None
+    result: ResultFolder, baselines: BaselineFolder, reason: str, cells: list[str] | None, extend: bool
 ) -> tuple[Path, Baseline]:
-    """Makes a result the reference for its suite and hardware; cells not named keep their old values."""
+    """Makes a result the reference for its suite and hardware; cells not named keep their old values.
+
+    `extend` adds its figures to those that are there.
+    """
     plan = read_plan(result)
-    results = read_results(result, plan)
+    return accept_results(plan, read_results(result, plan), baselines, reason, cells, extend)
+
+
+def accept_results(
+    plan: Plan, results: Results, baselines: BaselineFolder, reason: str, cells: list[str] | None, extend: bool
+) -> tuple[Path, Baseline]:
+    """As `accept_baseline`. Writers of one machine's baselines wait for each other; none is lost."""
     acceptance = Acceptance(
         result=results.result_id,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=_now(),
         by=getpass.getuser(),
         reason=reason,
         command=results.command,
+        commit=git_commit(),
     )
     file = baselines.file(plan.hardware_key, plan.suite)
     with baselines.locked(plan.hardware_key):
-        baseline = accept(plan, results, read_baseline(file), acceptance, only=cells)
+        baseline = accept(plan, results, read_baseline(file), acceptance, only=cells, extend=extend)
         write_record(file, baseline)
     return file, baseline
+
+
+def expire_baseline(file: Path, baselines: BaselineFolder, reason: str, cells: list[str] | None) -> Baseline:
+    """Ends the use of a baseline, or of some of its entries, until somebody accepts them again."""
+    with baselines.locked(file.parent.name):
+        baseline = expire(
+            read_record(file, Baseline), Expiry(at=_now(), by=getpass.getuser(), reason=reason), only=cells
+        )
+        write_record(file, baseline)
+    return baseline
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -131,6 +131,10 @@ class ResultFolder:
         return self.path / "plan.json"
 
     @property
+    def alarms_file(self) -> Path:
+        return self.path / "alarms.json"
+
+    @property
     def comparison_file(self) -> Path:
         return self.path / "comparison.json"
 

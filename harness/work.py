@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.compare.verdict import Alarm
 from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun
 from harness.suite import Data
 
@@ -29,6 +30,8 @@ class Progress:
     """Run key → attempts, oldest first."""
     evaluated: dict[str, frozenset[EpisodeKey]] = field(default_factory=dict)
     """Arm → episodes with a record."""
+    alarms: tuple[Alarm, ...] | None = None
+    """What the first stage of the gate calls worse; None until it has been asked of all that has ended."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,18 @@ class Evaluate:
         return frozenset({self.name})
 
 
-Work = MakeDemonstrations | Train | TakeTurns | Evaluate
+@dataclass(frozen=True)
+class AskGate:
+    """Everything planned is there: compare it with the baseline, to see what must be measured again."""
+
+    name: str = "first stage of the gate"
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+
+Work = MakeDemonstrations | Train | TakeTurns | Evaluate | AskGate
 """`names` is what to add to `given_up` once the work has had its turn."""
 
 FINAL = frozenset({"OK", "OOM", "DIVERGED", "UNSUPPORTED"})
@@ -108,30 +122,67 @@ def next_work(plan: Plan, progress: Progress, given_up: frozenset[str] = frozens
 
 
 def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = frozenset()) -> list[Work]:
-    """All that is left, in order, as far as can be known now."""
+    """All that is left, in order, as far as can be known now.
+
+    What the first stage of the gate calls worse is measured again by fresh processes, and success by fresh episodes.
+    """
     work: list[Work] = []
     blocked = False
     if plan.needs_demonstrations and not progress.demonstrations_ready:
         demonstrations = MakeDemonstrations(plan.data)
         blocked = demonstrations.name in given_up
         work += [] if blocked else [demonstrations]
+    able = [run for run in plan.runs if not (blocked and run.cell.data.source == "expert")]
+    trainable = _add_training(work, able, progress, given_up)
+    for arm in plan.arms:
+        if arm.run_key is None or arm.run_key in trainable:
+            _add_evaluation(work, arm, plan.episodes, progress, given_up)
+    if work:
+        return work
+    if progress.alarms is None:
+        ask = AskGate()
+        planned = bool(plan.confirmations or plan.confirmation_episodes)
+        return [ask] if planned and ask.name not in given_up else []
+    _add_training(work, _suspects(plan, progress.alarms), progress, given_up)
+    accused = {alarm.subject for alarm in progress.alarms if alarm.kind is None}
+    for arm in plan.arms:
+        if arm.name in accused:
+            _add_evaluation(work, arm, plan.confirmation_episodes, progress, given_up)
+    return work
+
+
+def _suspects(plan: Plan, alarms: tuple[Alarm, ...]) -> list[PlannedRun]:
+    """Runs that measure again what alarmed, with the company in which it was measured."""
+    accused = {(alarm.subject, alarm.kind) for alarm in alarms}
+    own = [run for run in plan.confirmations if (run.cell.label, run.kind) in accused]
+    blocks = {run.block for run in own if run.block is not None}
+    return [run for run in plan.confirmations if run in own or run.block in blocks]
+
+
+def _add_training(
+    work: list[Work], runs: list[PlannedRun], progress: Progress, given_up: frozenset[str]
+) -> frozenset[str]:
+    """Adds what is left of the runs; returns the keys of those that have ended well or still may."""
     trainable = set()
-    for run in plan.runs:
+    for run in runs:
         attempts = progress.attempts.get(run.key, [])
         finished = bool(attempts) and attempts[-1].outcome in FINAL and not _crowded_out(attempts[-1])
         train = _next_attempt(run, attempts)
-        waiting = not finished and train.name not in given_up and not (blocked and run.cell.data.source == "expert")
+        waiting = not finished and train.name not in given_up
         if waiting:
             _append(work, train)
         if waiting or (finished and attempts[-1].outcome == "OK"):
             trainable.add(run.key)
-    for arm in plan.arms:
-        done = progress.evaluated.get(arm.name, frozenset())
-        left = tuple(key for key in plan.episodes if key not in done)
-        possible = arm.run_key is None or arm.run_key in trainable
-        if left and possible and arm.name not in given_up:
-            work.append(Evaluate(arm, left))
-    return work
+    return frozenset(trainable)
+
+
+def _add_evaluation(
+    work: list[Work], arm: PlannedArm, episodes: list[EpisodeKey], progress: Progress, given_up: frozenset[str]
+) -> None:
+    done = progress.evaluated.get(arm.name, frozenset())
+    left = tuple(key for key in episodes if key not in done)
+    if left and arm.name not in given_up:
+        work.append(Evaluate(arm, left))
 
 
 def _crowded_out(attempt: AttemptState) -> bool:

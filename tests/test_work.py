@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.plan import Plan, make_plan
+from harness.compare.verdict import Alarm
+from harness.plan import CHECKPOINT_STEPS, Plan, RunKind, make_plan
 from harness.suite_file import load_suite
 from harness.work import (
     FINAL,
+    AskGate,
     AttemptState,
     Evaluate,
     MakeDemonstrations,
@@ -33,6 +35,7 @@ def finished(made: Plan) -> Progress:
         demonstrations_ready=True,
         attempts={run.key: [AttemptState(1, "OK", None)] for run in made.runs},
         evaluated={arm.name: frozenset(made.episodes) for arm in made.arms},
+        alarms=(),
     )
 
 
@@ -82,8 +85,8 @@ def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: s
     made = plan("learning.training_seeds=[0,1]", f"throughput.order={data.draw(st.sampled_from(['abba', 'turns']))}")
     attempts: dict[str, list[AttemptState]] = {}
     evaluated: dict[str, frozenset] = {}
-    ready, tried, done = False, frozenset(), []
-    while work := next_work(made, Progress(ready, attempts, evaluated), tried):
+    ready, tried, done, alarms = False, frozenset(), [], None
+    while work := next_work(made, Progress(ready, attempts, evaluated, alarms), tried):
         assert not work.names & tried
         tried |= work.names
         if isinstance(work, MakeDemonstrations):
@@ -94,11 +97,70 @@ def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: s
                 outcome = data.draw(st.sampled_from([*sorted(FINAL), "CRASHED", "HUNG"]))
                 state = AttemptState(train.attempt, outcome, None, in_turns=together)
                 attempts.setdefault(train.run.key, []).append(state)
+        elif isinstance(work, AskGate):
+            alarms = tuple(data.draw(st.lists(st.sampled_from(possible_alarms(made)), max_size=3)))
         else:
             evaluated[work.arm.name] = frozenset(work.episodes[: data.draw(st.integers(0, len(work.episodes)))])
         done += work.names
     assert len(done) == len(set(done))
-    assert len({name.removesuffix(" alone") for name in done}) <= 1 + len(made.runs) + len(made.arms)
+    most = 2 + len(made.runs) + len(made.confirmations) + len(made.arms)
+    assert len({name.removesuffix(" alone") for name in done}) <= most
+
+
+# --- what the gate wants to see again ----------------------------------------------------------------------
+
+
+def possible_alarms(made: Plan) -> list[Alarm]:
+    cells = [Alarm(subject=run.cell.label, metric="step_seconds", kind=run.kind) for run in made.runs]
+    return cells + [Alarm(subject=arm.name, metric="success_rate libero_object", kind=None) for arm in made.arms]
+
+
+def test_when_all_is_there_the_gate_is_asked_and_content_with_no_alarm() -> None:
+    made = plan()
+    assert next_work(made, replace(finished(made), alarms=None)) == AskGate()
+    assert next_work(made, replace(finished(made), alarms=None), frozenset({AskGate().name})) is None
+    assert next_work(made, finished(made)) is None
+
+
+def test_the_gate_waits_for_what_is_still_missing() -> None:
+    made = plan()
+    progress = replace(finished(made), alarms=None)
+    del progress.attempts[made.runs[0].key]
+    assert isinstance(next_work(made, progress), Train)
+
+
+def test_an_alarm_of_a_cell_asks_for_as_many_fresh_processes_of_it_alone() -> None:
+    made = plan("throughput.order=abba", "throughput.repeats=3")
+    alarm = Alarm(subject="pi0-fsdp2", metric="step_seconds", kind=RunKind.TIMING)
+    asked = remaining_work(made, replace(finished(made), alarms=(alarm,)))
+    assert [work.name for work in asked] == [f"pi0-fsdp2/timing-{repeat}" for repeat in (3, 4, 5)]
+    done = {work.name: [AttemptState(1, "OK", None)] for work in asked}
+    progress = replace(finished(made), alarms=(alarm,))
+    progress.attempts.update(done)
+    assert next_work(made, progress) is None
+
+
+def test_what_alarmed_in_company_is_measured_again_in_company() -> None:
+    made = in_turns()
+    alarm = Alarm(subject="pi0-fsdp2", metric="step_seconds", kind=RunKind.TIMING)
+    first, second = remaining_work(made, replace(finished(made), alarms=(alarm,)))
+    assert isinstance(first, TakeTurns) and isinstance(second, TakeTurns)
+    assert len(first.runs) == len(second.runs) == 4
+    assert {train.run.repeat for train in first.runs} == {2}
+
+
+def test_checkpoints_are_seen_again_in_a_few_steps_and_success_in_fresh_episodes() -> None:
+    made = plan()
+    arm = made.arms[0].name
+    alarms = (
+        Alarm(subject="pi0-zero3", metric="checkpoint_bytes", kind=RunKind.LEARNING),
+        Alarm(subject=arm, metric="success_rate libero_object", kind=None),
+    )
+    training, evaluation = remaining_work(made, replace(finished(made), alarms=alarms))
+    assert isinstance(training, Train) and training.run.steps == CHECKPOINT_STEPS
+    assert isinstance(evaluation, Evaluate) and evaluation.arm.name == arm
+    assert {key.seed for key in evaluation.episodes} == {made.seed + 1}
+    assert len(evaluation.episodes) == len(made.episodes)
 
 
 def in_turns() -> Plan:

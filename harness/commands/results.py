@@ -1,21 +1,17 @@
-"""`harness compare`, `report`, `baseline`, `clean`: commands about results that are there."""
+"""`harness compare`, `report`, `clean`: commands about results that are there."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.commands.output import Output
 from harness.errors import BadInput, ExitCode
 from harness.machine import fingerprint
 from harness.records import Value
-from harness.store import BaselineFolder, Store, folder_bytes, read_record, remove_folder
+from harness.store import Store, folder_bytes, remove_folder
 
 MIB = 2**20
-
-
 CONFIDENCE = 0.95
 """Of statements on other people's tables; a suite's own is in its `[gate]`."""
 
@@ -57,38 +53,6 @@ def report(name: str, output: Output) -> None:
     place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
     comparison = conclude(result, place)
     print(comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
-
-
-def accept(name: str, reason: str, cells: str | None, output: Output) -> None:
-    from harness.run import accept_baseline
-
-    result = output.store.find(name)
-    chosen = [cell.strip() for cell in cells.split(",")] if cells else None
-    file, baseline = accept_baseline(result, output.baseline_folder, reason, chosen)
-    if output.json:
-        print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
-    else:
-        output.console.print(f"{file} is the reference of {baseline.suite} now; commit it", highlight=False)
-
-
-def show_baselines(suite: str | None, baselines: Path, as_json: bool) -> None:
-    from harness.compare.baseline import Baseline
-    from harness.report.baselines import baseline_table
-
-    folder = BaselineFolder(baselines)
-    files = [file for file in folder.files() if suite in (None, file.stem)]
-    if suite is not None and not files:
-        known = {file.stem for file in folder.files()}
-        raise BadInput("SUITE", None, suite, f"a suite with a baseline in {baselines}", known)
-    found = [read_record(file, Baseline) for file in files]
-    if as_json:
-        print(json.dumps([baseline.model_dump(mode="json") for baseline in found], indent=1))
-        return
-    console = Console()
-    for baseline in found:
-        console.print(baseline_table(baseline))
-    if not found:
-        console.print(f"no baseline in {baselines}; accept one with `harness baseline accept RESULT --reason …`")
 
 
 class Freed(Value):

@@ -45,7 +45,7 @@ class Comparison(Record):
     success_pairs: list[PairedSuccess]
     published: list[PublishedComparison]
     baseline: Acceptance | None
-    """The baseline's latest acceptance; None without a baseline."""
+    """What was last done to the baseline; None without one."""
     judgements: list[Judgement]
     exit_code: ExitCode
 
@@ -84,7 +84,7 @@ def compare(plan: Plan, results: Results, baseline: Baseline | None, published: 
         arms=arms,
         success_pairs=pairs,
         published=[compare_published(table, confidence) for table in published],
-        baseline=baseline.accepted[-1] if baseline else None,
+        baseline=baseline.history[-1] if baseline else None,
         judgements=judgements,
         exit_code=worst(judgement.verdict.exit_code for judgement in judgements),
     )

@@ -1,76 +1,89 @@
-"""Did it get worse since the baseline? A verdict per figure, at a stated false-alarm rate over all of them."""
+"""Did it get worse since the baseline? A verdict per figure, at a stated false-alarm rate over all of them.
+
+Two stages. The first looks at everything; what alarms is measured again by fresh processes (fresh episodes for
+success), and only what alarms twice is REGRESSED. Both stages stay in the record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from harness.compare.baseline import (
     KINDS,
-    ArmBaseline,
     Baseline,
     CellBaseline,
+    Entry,
     gated_metrics,
     gated_values,
     learnt_arms,
     simulation_versions,
     task_counts,
 )
-from harness.compare.metrics import Metric, smallest_effect
-from harness.compare.results import Results, ended_well, unique
-from harness.compare.verdict import Judgement, Verdict
+from harness.compare.metrics import Metric
+from harness.compare.questions import Answer, MetricQuestion, SuccessQuestion
+from harness.compare.results import Results, ended_well, model_key, unique
+from harness.compare.verdict import Alarm, Confirmation, Judgement, Verdict
 from harness.libero.records import ArmRecord
 from harness.plan import Plan, RunKind
 from harness.statistics.families import holm
-from harness.statistics.interval import Interval
-from harness.statistics.power import detectable_rate_difference, detectable_shift
-from harness.statistics.prediction import predict
-from harness.statistics.proportions import fisher_p, newcombe
+from harness.statistics.prediction import spread_for
 from harness.suite import Gate
+from harness.train.records import RunRecord
+
+SAME_WORK = ("parameters", "trainable_parameters", "data_sha256", "samples_per_step", "tokens_per_sample")
+"""Facts of a workload that must agree with the baseline's. Initial weights may move with torch's generators."""
 
 
 @dataclass(frozen=True)
 class _Test:
     """A judgement still without its verdict: that depends on the whole family of tests."""
 
-    draft: Judgement
-    p_worse: float
-    p_better: float
-    matters: bool
-    """The change is as large as the smallest that matters."""
-    blind: bool
-    """The smallest detectable change is larger than that."""
+    alarm: Alarm
+    first: Answer
+    second: Answer | None
+    """From fresh processes alone; None where there are none."""
 
 
 def compare_with(baseline: Baseline | None, plan: Plan, results: Results) -> list[Judgement]:
     """Judges every gated metric of every cell, and every arm's success, against a baseline.
 
-    REGRESSED and IMPROVED need a Holm-adjusted p value below `gate.false_alarm_rate` over all tests made here and
-    a change that matters. PASS needs a test that could have found such a change; otherwise INCONCLUSIVE.
+    REGRESSED needs a Holm-adjusted p value below `gate.false_alarm_rate` over all tests made here, a change that
+    matters, and the same alarm from fresh processes. PASS needs a test that could have found such a change;
+    otherwise INCONCLUSIVE.
     """
     if baseline is None:
         return _no_baseline(plan, results)
     if baseline.hardware_key != plan.hardware_key:
         reason = f"the baseline is of {baseline.hardware_key}, this machine is {plan.hardware_key}"
         return [_plain(plan.suite, "all", Verdict.INCOMPARABLE, reason)]
-    settled: list[Judgement] = []
-    tests: list[_Test] = []
+    settled, tests = _examine(baseline, plan, results)
+    judged = settled + _decide(tests, plan.gate) + _dropped(baseline, plan)
+    return [_unless_stale(item, baseline, results) for item in judged]
+
+
+def first_stage_alarms(baseline: Baseline | None, plan: Plan, results: Results) -> list[Alarm]:
+    """What must be measured again by fresh processes before anything is called REGRESSED."""
+    if baseline is None or baseline.hardware_key != plan.hardware_key:
+        return []
+    _, tests = _examine(baseline, plan, results)
+    return [test.alarm for test, alarms in zip(tests, _alarming(tests, plan.gate), strict=True) if alarms]
+
+
+def _examine(baseline: Baseline, plan: Plan, results: Results) -> tuple[list[Judgement], list[_Test]]:
+    """What is settled without a test, and the tests."""
     family = _family_size(plan, results)
+    found: list[Judgement | _Test] = []
     for label in results.labels():
         for kind in RunKind:
             runs = ended_well(results.of(label, kind))
             if runs:
-                _sort(_judge_cell(baseline.cell(label, kind), label, kind, results, plan.gate, family), settled, tests)
+                found += _cell_tests(baseline, baseline.cell(label, kind), runs, results, plan.gate, family)
     for record in learnt_arms(results):
-        _sort(_judge_arm(baseline.arm(record.arm), record, results, plan.gate, family), settled, tests)
-    judged = settled + _decide(tests, plan.gate)
-    return _stale(judged, baseline, results) if _age_days(baseline, results) > baseline.expires_days else judged
-
-
-def _sort(found: list[Judgement | _Test], settled: list[Judgement], tests: list[_Test]) -> None:
-    settled += [item for item in found if isinstance(item, Judgement)]
-    tests += [item for item in found if isinstance(item, _Test)]
+        found += _arm_tests(baseline, record, results, plan.gate, family)
+    settled = [item for item in found if isinstance(item, Judgement)]
+    return settled, [item for item in found if isinstance(item, _Test)]
 
 
 def _no_baseline(plan: Plan, results: Results) -> list[Judgement]:
@@ -94,17 +107,35 @@ def _family_size(plan: Plan, results: Results) -> int:
     return max(1, cells + len(learnt_arms(results)) * len(unique(key.task_suite for key in plan.episodes)))
 
 
-def _judge_cell(
-    reference: CellBaseline | None, label: str, kind: RunKind, results: Results, gate: Gate, family: int
+def _dropped(baseline: Baseline, plan: Plan) -> list[Judgement]:
+    """A gate that no longer plans what it was made for must not turn green by it."""
+    if plan.purpose != "gate":
+        return []
+    planned = {run.cell.label for run in plan.runs} | {arm.name for arm in plan.arms}
+    held = unique(entry.subject for entry in [*baseline.cells, *baseline.arms])
+    reason = "the baseline holds it, but this plan does not run it"
+    return [_plain(name, "all", Verdict.INCONCLUSIVE, reason) for name in held if name not in planned]
+
+
+# --- a cell ------------------------------------------------------------------------------------------------
+
+
+def _cell_tests(
+    baseline: Baseline,
+    reference: CellBaseline | None,
+    runs: list[RunRecord],
+    results: Results,
+    gate: Gate,
+    family: int,
 ) -> list[Judgement | _Test]:
-    runs = ended_well(results.of(label, kind))
+    label, kind = runs[0].run.cell.label, runs[0].run.kind
     if reference is None:
         return [_plain(label, str(kind), Verdict.NO_BASELINE, "the baseline does not hold this cell")]
-    unlike = differing_fields(
-        reference.cell.model_dump(exclude={"label"}), runs[0].run.cell.model_dump(exclude={"label"})
-    )
-    if unlike:
+    if not baseline.intact(reference):
+        return [_broken_seal(reference, str(kind))]
+    if unlike := _unlike_work(reference, runs[0]):
         return [_plain(label, str(kind), Verdict.INCOMPARABLE, f"the workload differs: {', '.join(unlike)}")]
+    again = ended_well(run for run in results.confirmation_runs if (run.run.cell.label, run.run.kind) == (label, kind))
     found: list[Judgement | _Test] = []
     for metric in gated_metrics(kind):
         old, new = reference.values.get(metric.name, []), gated_values(metric, runs)
@@ -118,134 +149,147 @@ def _judge_cell(
         elif not old:
             found.append(_plain(label, metric.name, Verdict.NO_BASELINE, "the baseline does not hold this metric"))
         else:
-            found.append(_test_metric(metric, label, old, new, gate, family))
+            question = MetricQuestion(label, metric, old, spread_for(old, _like(baseline, reference, metric)), gate)
+            fresh = gated_values(metric, again)
+            found.append(
+                _Test(
+                    alarm=Alarm(subject=label, metric=metric.name, kind=kind),
+                    first=question.ask(new, gate.false_alarm_rate / family),
+                    second=question.ask(fresh, gate.false_alarm_rate) if fresh else None,
+                )
+            )
     return found
 
 
-def _test_metric(metric: Metric, label: str, old: list[float], new: list[float], gate: Gate, family: int) -> _Test:
-    alpha = gate.false_alarm_rate / family
-    prediction = predict(old, new, alpha)
-    centre = sum(old) / len(old)
-    needed = 1 + max(smallest_effect(metric, gate), metric.floor / centre)
-    detectable = needed if metric.exact else detectable_shift(len(old), len(new), prediction.log_sd or 0.0, alpha)
-    low, high = prediction.low, prediction.high
-    draft = Judgement(
-        question="baseline",
-        subject=label,
-        metric=metric.name,
-        verdict=Verdict.INCONCLUSIVE,
-        value=sum(new) / len(new),
-        reference=centre,
-        effect=Interval(
-            estimate=prediction.ratio,
-            low=None if low is None else prediction.ratio * low,
-            high=None if high is None else prediction.ratio * high,
-            confidence=1 - 2 * alpha,
-            n=len(new),
-        ),
-        effect_kind="ratio",
-        smallest_detectable=detectable,
-        false_alarm_rate=gate.false_alarm_rate,
-        n=len(new),
-        reason=f"{len(new)} processes against {len(old)}",
-    )
-    larger, smaller = prediction.p_larger, prediction.p_smaller
-    if metric.exact:
-        larger, smaller = float(prediction.ratio <= 1), float(prediction.ratio >= 1)
-    worse_first = (larger, smaller) if metric.better == "lower" else (smaller, larger)
-    return _Test(
-        draft=draft,
-        p_worse=worse_first[0],
-        p_better=worse_first[1],
-        matters=max(prediction.ratio, 1 / prediction.ratio) >= needed,
-        blind=detectable is None or detectable > needed,
-    )
-
-
-def _judge_arm(
-    reference: ArmBaseline | None, record: ArmRecord, results: Results, gate: Gate, family: int
-) -> list[Judgement | _Test]:
-    if reference is None:
-        return [_plain(record.arm, "success_rate", Verdict.NO_BASELINE, "the baseline does not hold this arm")]
-    unlike = differing_fields(reference.protocol.model_dump(), record.protocol.model_dump())
-    unlike += differing_fields(reference.versions, simulation_versions(record))
-    if unlike:
-        return [_plain(record.arm, "success_rate", Verdict.INCOMPARABLE, f"the protocol differs: {', '.join(unlike)}")]
-    old = {(c.task_suite, c.task): c for c in reference.counts}
-    new = {(c.task_suite, c.task): c for c in task_counts(record.arm, results.episodes)}
-    common = [key for key in new if key in old]
-    if not common:
-        return [_plain(record.arm, "success_rate", Verdict.INCOMPARABLE, "no task is evaluated in both")]
+def _like(baseline: Baseline, reference: CellBaseline, metric: Metric) -> list[Sequence[float]]:
+    """The metric's values of all cells of the same model and kind: their noise is taken to be alike."""
     return [
-        _test_success(
-            record.arm,
-            task_suite,
-            (
-                sum(old[k].successes for k in common if k[0] == task_suite),
-                sum(old[k].valid for k in common if k[0] == task_suite),
-            ),
-            (
-                sum(new[k].successes for k in common if k[0] == task_suite),
-                sum(new[k].valid for k in common if k[0] == task_suite),
-            ),
-            gate,
-            family,
-        )
-        for task_suite in unique(key[0] for key in common)
+        cell.values[metric.name]
+        for cell in baseline.cells
+        if cell.kind is reference.kind
+        and model_key(cell.cell.label) == model_key(reference.cell.label)
+        and metric.name in cell.values
     ]
 
 
-def _test_success(
-    arm: str, task_suite: str, old: tuple[int, int], new: tuple[int, int], gate: Gate, family: int
-) -> _Test:
-    difference = newcombe(old, new, gate.confidence)
-    old_rate = old[0] / old[1]
-    detectable = detectable_rate_difference(old_rate, old[1], new[1], gate.false_alarm_rate / family)
-    draft = Judgement(
-        question="baseline",
-        subject=arm,
-        metric=f"success_rate {task_suite}",
-        verdict=Verdict.INCONCLUSIVE,
-        value=new[0] / new[1],
-        reference=old_rate,
-        effect=difference,
-        effect_kind="difference",
-        smallest_detectable=detectable,
-        false_alarm_rate=gate.false_alarm_rate,
-        n=new[1],
-        reason=f"{new[1]} episodes against {old[1]}",
-    )
-    return _Test(
-        draft=draft,
-        p_worse=fisher_p(old, new, worse=True),
-        p_better=fisher_p(old, new, worse=False),
-        matters=abs(difference.estimate) >= gate.smallest_effect.success_rate,
-        blind=detectable is None or detectable > gate.smallest_effect.success_rate,
-    )
+def _unlike_work(reference: CellBaseline, run: RunRecord) -> list[str]:
+    names = differing_fields(reference.cell.model_dump(exclude={"label"}), run.run.cell.model_dump(exclude={"label"}))
+    if reference.workload is not None and run.workload is not None:
+        old, new = (w.model_dump(include=set(SAME_WORK)) for w in (reference.workload, run.workload))
+        names += differing_fields(old, new)
+    return names
+
+
+# --- an arm ------------------------------------------------------------------------------------------------
+
+
+def _arm_tests(
+    baseline: Baseline, record: ArmRecord, results: Results, gate: Gate, family: int
+) -> list[Judgement | _Test]:
+    reference = baseline.arm(record.arm)
+    if reference is None:
+        return [_plain(record.arm, "success_rate", Verdict.NO_BASELINE, "the baseline does not hold this arm")]
+    if not baseline.intact(reference):
+        return [_broken_seal(reference, "success_rate")]
+    unlike = differing_fields(reference.protocol.model_dump(), record.protocol.model_dump())
+    unlike += differing_fields(simulation_versions(reference.fingerprint), simulation_versions(record.fingerprint))
+    if unlike:
+        return [_plain(record.arm, "success_rate", Verdict.INCOMPARABLE, f"the protocol differs: {', '.join(unlike)}")]
+    new = task_counts(record.arm, results.episodes)
+    again = task_counts(record.arm, results.confirmation_episodes)
+    known = {(count.task_suite, count.task) for count in reference.counts}
+    common = [count for count in new if (count.task_suite, count.task) in known]
+    if not common:
+        return [_plain(record.arm, "success_rate", Verdict.INCOMPARABLE, "no task is evaluated in both")]
+    found: list[Judgement | _Test] = []
+    for task_suite in unique(count.task_suite for count in common):
+        question = SuccessQuestion(record.arm, task_suite, reference.counts, gate)
+        found.append(
+            _Test(
+                alarm=Alarm(subject=record.arm, metric=question.metric, kind=None),
+                first=question.ask(common, gate.false_alarm_rate / family),
+                second=question.ask(again, gate.false_alarm_rate) if question.overlaps(again) else None,
+            )
+        )
+    return found
+
+
+# --- the verdicts ------------------------------------------------------------------------------------------
+
+
+def _alarming(tests: list[_Test], gate: Gate) -> list[bool]:
+    adjusted = holm([test.first.p_worse for test in tests])
+    return [p < gate.false_alarm_rate and test.first.matters for test, p in zip(tests, adjusted, strict=True)]
 
 
 def _decide(tests: list[_Test], gate: Gate) -> list[Judgement]:
-    worse, better = holm([t.p_worse for t in tests]), holm([t.p_better for t in tests])
+    alarming = _alarming(tests, gate)
+    better = holm([test.first.p_better for test in tests])
+    rate = gate.false_alarm_rate / max(1, sum(alarming))
     judged = []
-    for test, p_worse, p_better in zip(tests, worse, better, strict=True):
-        if p_worse < gate.false_alarm_rate and test.matters:
-            verdict, words = Verdict.REGRESSED, "worse than chance allows, and by as much as matters"
-        elif p_better < gate.false_alarm_rate and test.matters:
+    for test, alarms, p_better in zip(tests, alarming, better, strict=True):
+        draft = test.first.draft
+        if alarms:
+            judged.append(_second_stage(test, rate))
+            continue
+        if p_better < gate.false_alarm_rate and test.first.matters:
             verdict, words = Verdict.IMPROVED, "better than chance allows: accept it as the baseline, or explain it"
-        elif test.blind:
-            verdict, words = Verdict.INCONCLUSIVE, "the smallest detectable change is larger than the one that matters"
         else:
-            verdict, words = Verdict.PASS, "no change that matters, and one would have been seen"
-        judged.append(test.draft.model_copy(update={"verdict": verdict, "reason": f"{test.draft.reason}: {words}"}))
+            verdict, words = _nothing_found(test.first)
+        judged.append(draft.model_copy(update={"verdict": verdict, "reason": f"{draft.reason}: {words}"}))
     return judged
 
 
-def _age_days(baseline: Baseline, results: Results) -> float:
-    """Days from the latest acceptance to the latest run; the harness has no clock here."""
+def _nothing_found(answer: Answer) -> tuple[Verdict, str]:
+    if answer.blind:
+        return Verdict.INCONCLUSIVE, "the smallest detectable change is larger than the one that matters"
+    return Verdict.PASS, "no change that matters, and one would have been seen"
+
+
+def _second_stage(test: _Test, rate: float) -> Judgement:
+    draft, second = test.first.draft, test.second
+    if second is None:
+        words = "worse than chance allows, and not yet measured again by fresh processes"
+        return draft.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "reason": f"{draft.reason}: {words}"})
+    reproduced = second.p_worse < rate
+    fresh = Confirmation(
+        value=second.draft.value or 0.0,
+        effect=second.draft.effect,
+        n=second.draft.n,
+        p_value=second.p_worse,
+        reproduced=reproduced,
+    )
+    if reproduced:
+        verdict, words = Verdict.REGRESSED, "worse than chance allows, by as much as matters, and again when repeated"
+    else:
+        verdict, words = _nothing_found(second)
+        words = f"alarmed at first, not reproduced by {second.draft.reason}: {words}"
+    return draft.model_copy(update={"verdict": verdict, "reason": f"{draft.reason}: {words}", "confirmation": fresh})
+
+
+def _unless_stale(judged: Judgement, baseline: Baseline, results: Results) -> Judgement:
+    """An expired or over-aged entry gives no verdict, but says what it would have been."""
+    entries: list[Entry] = [*baseline.cells, *baseline.arms]
+    mine = [entry for entry in entries if entry.subject == judged.subject]
+    if not mine:
+        return judged
+    ended = next((entry.expired for entry in mine if entry.expired), None)
+    age = max(_age_days(entry.accepted_at, results) for entry in mine)
+    if ended:
+        reason = f"the baseline was ended {ended.at} by {ended.by}: {ended.reason}"
+    elif age > baseline.expires_days:
+        reason = f"the baseline is {age:.0f} days old and expires after {baseline.expires_days}"
+    else:
+        return judged
+    return judged.model_copy(
+        update={"verdict": Verdict.STALE, "reason": f"{reason}; it would be {judged.verdict}: {judged.reason}"}
+    )
+
+
+def _age_days(accepted_at: str, results: Results) -> float:
+    """Days from an acceptance to the latest run; the harness has no clock here."""
     started = [_moment(run.started_at) for run in results.runs]
-    if not started:
-        return 0.0
-    return (max(started) - _moment(baseline.accepted[-1].at)).total_seconds() / 86400
+    return (max(started) - _moment(accepted_at)).total_seconds() / 86400 if started else 0.0
 
 
 def _moment(text: str) -> datetime:
@@ -253,12 +297,9 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _stale(judged: list[Judgement], baseline: Baseline, results: Results) -> list[Judgement]:
-    reason = f"the baseline is {_age_days(baseline, results):.0f} days old and expires after {baseline.expires_days}"
-    return [
-        item.model_copy(update={"verdict": Verdict.STALE, "reason": f"{reason}; it would be {item.verdict}"})
-        for item in judged
-    ]
+def _broken_seal(entry: Entry, metric: str) -> Judgement:
+    reason = "the values in the baseline file are not the accepted ones (their seal is broken); accept them again"
+    return _plain(entry.subject, metric, Verdict.INCOMPARABLE, reason)
 
 
 def _plain(subject: str, metric: str, verdict: Verdict, reason: str) -> Judgement:

@@ -20,6 +20,8 @@ class Results:
         runs: the latest attempt of each run.
         steps: `PlannedRun.key` → rows by rising step, one row per step (not one per rank).
         episodes: of all arms; at most one per (arm, key).
+        confirmation_runs, confirmation_episodes: measured because the first stage of the gate alarmed; they are
+            in none of the above.
     """
 
     result_id: str
@@ -28,6 +30,8 @@ class Results:
     steps: dict[str, list[StepRow]] = field(default_factory=dict)
     arms: list[ArmRecord] = field(default_factory=list)
     episodes: list[EpisodeRecord] = field(default_factory=list)
+    confirmation_runs: list[RunRecord] = field(default_factory=list)
+    confirmation_episodes: list[EpisodeRecord] = field(default_factory=list)
 
     def of(self, label: str, kind: RunKind | None = None) -> list[RunRecord]:
         """Runs of the cell with this label, by repeat."""

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Literal
 
 from harness.errors import ExitCode
-from harness.records import Value
+from harness.plan import RunKind
+from harness.records import Record, Value
 from harness.statistics.interval import Interval
 
 
@@ -36,6 +37,37 @@ Question = Literal["run", "sharding", "fairness", "parity", "speed", "success", 
 EffectKind = Literal["ratio", "difference"]
 
 
+class Alarm(Value):
+    """A figure that the first stage of the gate calls worse."""
+
+    subject: str
+    metric: str
+    kind: RunKind | None
+    """Of the runs that gave it; None for an arm's success."""
+
+
+class Alarms(Record):
+    """`alarms.json`: what the first stage said, before anything was measured again."""
+
+    baseline: str | None
+    """Time of what was last done to the baseline; None without one."""
+    seen: int
+    """Ended runs and episodes at that moment; with more there, the gate is asked again."""
+    alarms: list[Alarm]
+
+
+class Confirmation(Value):
+    """The second look at an alarm, from fresh processes or fresh episodes alone."""
+
+    value: float
+    """In the metric's unit."""
+    effect: Interval | None
+    n: int
+    p_value: float
+    """One-sided, of "not worse"."""
+    reproduced: bool
+
+
 class Judgement(Value):
     """One verdict and everything it stands on."""
 
@@ -55,6 +87,8 @@ class Judgement(Value):
     false_alarm_rate: float | None = None
     n: int = 0
     """Pairs, processes or episodes of the subject that were used."""
+    confirmation: Confirmation | None = None
+    """Against a baseline: the second stage of what alarmed. The other fields are the first stage's."""
     reason: str
     """One sentence for the reader of the report."""
 

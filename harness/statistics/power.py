@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from harness.statistics.logscale import ratio_of
+from harness.statistics.prediction import Spread
 
 POWER = 0.9
 """Probability of seeing an effect of the size called detectable."""
@@ -29,20 +30,40 @@ def smallest_detectable_log_ratio(pairs: int, log_sd: float, alpha: float, power
     return _noncentrality(pairs - 1, alpha / 2, power) * log_sd / math.sqrt(pairs)
 
 
-def detectable_shift(baseline: int, candidate: int, log_sd: float, alpha: float, power: float = POWER) -> float | None:
+def detectable_shift(
+    baseline: int, candidate: int, spread: Spread | None, alpha: float, power: float = POWER
+) -> float | None:
     """Smallest true ratio above 1 that the one-sided t prediction bound finds with probability `power`.
 
     Args:
         baseline, candidate: numbers of processes.
-        log_sd: standard deviation of the log of one process's figure.
+        spread: what the bound stands on.
 
     Returns:
-        None below two baseline processes or without a candidate.
+        None without a spread or without a process on either side.
     """
-    if baseline < 2 or candidate < 1:
+    if spread is None or baseline < 1 or candidate < 1:
         return None
-    scale = log_sd * math.sqrt(1 / baseline + 1 / candidate)
-    return ratio_of(_noncentrality(baseline - 1, alpha, power) * scale)
+    scale = spread.log_sd * math.sqrt(1 / baseline + 1 / candidate)
+    return ratio_of(_noncentrality(spread.degrees, alpha, power) * scale)
+
+
+def processes_needed(
+    ratio: float, log_sd: float, alpha: float, baseline: int | None = None, power: float = POWER, most: int = 1000
+) -> int | None:
+    """Fresh processes a night after which `detectable_shift` has come down to `ratio`; None beyond `most`.
+
+    Args:
+        log_sd: standard deviation of the log of one process's figure.
+        baseline: processes of the baseline; None takes as many as the night's.
+    """
+
+    def enough(count: int) -> bool:
+        old = count if baseline is None else baseline
+        found = detectable_shift(old, count, Spread(log_sd=log_sd, degrees=old - 1), alpha, power) if old > 1 else None
+        return found is not None and found <= ratio
+
+    return _first(enough, 1, most)
 
 
 def repeats_needed(

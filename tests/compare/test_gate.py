@@ -3,9 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from comparison_records import MACHINE, a_plan, a_run, a_speed, an_arm, some_episodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from harness.compare.baseline import Acceptance, Baseline, accept
-from harness.compare.gate import compare_with, differing_fields
+from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire
+from harness.compare.gate import compare_with, differing_fields, first_stage_alarms
 from harness.compare.results import Results
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import EpisodeKey, Plan, RunKind
@@ -28,10 +30,19 @@ def some_runs(
     ]
 
 
-def results(runs: list[RunRecord], successes: int | None = None) -> Results:
+def results(
+    runs: list[RunRecord],
+    successes: int | None = None,
+    again: list[RunRecord] | None = None,
+    successes_again: int | None = None,
+) -> Results:
+    """`again`: what fresh processes and fresh episodes gave."""
     episodes = [] if successes is None else some_episodes("pi0-zero3-seed0", KEYS, successes)
     arms = [] if successes is None else [an_arm("pi0-zero3-seed0")]
-    return Results("r", "", runs, arms=arms, episodes=episodes)
+    fresh = [] if successes_again is None else some_episodes("pi0-zero3-seed0", KEYS, successes_again)
+    return Results(
+        "r", "", runs, arms=arms, episodes=episodes, confirmation_runs=again or [], confirmation_episodes=fresh
+    )
 
 
 def baseline(runs: list[RunRecord], successes: int | None = None) -> Baseline:
@@ -45,8 +56,8 @@ def of(judged: list[Judgement], metric: str) -> Judgement:
 
 
 def step_time(factor: float, noise: float = 0.002) -> Judgement:
-    judged = compare_with(baseline(some_runs(noise=noise)), PLAN, results(some_runs(factor, noise, seed=1)))
-    return of(judged, "step_seconds")
+    tonight = results(some_runs(factor, noise, seed=1), again=some_runs(factor, noise, seed=2))
+    return of(compare_with(baseline(some_runs(noise=noise)), PLAN, tonight), "step_seconds")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +88,14 @@ def test_memory_that_never_varies_passes_and_its_growth_is_seen() -> None:
         assert run.memory is not None
         memory = run.memory.model_copy(update={"peak_resident_bytes": int(run.memory.peak_resident_bytes * 1.1)})
         grown.append(run.model_copy(update={"memory": memory}))
-    assert of(compare_with(baseline(runs), PLAN, results(grown)), "peak_resident_bytes").verdict is Verdict.REGRESSED
+    judged = compare_with(baseline(runs), PLAN, results(grown, again=grown))
+    assert of(judged, "peak_resident_bytes").verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize(("new", "verdict"), [(475, Verdict.PASS), (300, Verdict.REGRESSED), (498, Verdict.PASS)])
 def test_success_against_the_baseline(new: int, verdict: Verdict) -> None:
-    judged = compare_with(baseline(some_runs(), 475), PLAN, results(some_runs(), new))
+    tonight = results(some_runs(), new, successes_again=new)
+    judged = compare_with(baseline(some_runs(), 475), PLAN, tonight)
     found = of(judged, "success_rate libero_object")
     if verdict is Verdict.PASS:  # at 1 in 1000 over the family, 500 episodes see 7 points, not 5
         assert found.verdict is Verdict.INCONCLUSIVE
@@ -138,7 +151,7 @@ def test_runs_that_never_settled_are_unsteady() -> None:
 
 def test_an_old_baseline_is_stale_whatever_it_would_have_said() -> None:
     old = baseline(some_runs()).model_copy(update={"expires_days": 10})
-    judged = compare_with(old, PLAN, results(some_runs(1.2)))
+    judged = compare_with(old, PLAN, results(some_runs(1.2), again=some_runs(1.2)))
     assert {j.verdict for j in judged} == {Verdict.STALE}
     assert "would be REGRESSED" in of(judged, "step_seconds").reason
 
@@ -155,7 +168,7 @@ def test_the_false_alarm_rate_is_over_the_whole_family() -> None:
             ]
             for side in (0, 1)
         )
-        judged = compare_with(baseline(old), plan, results(new))
+        judged = compare_with(baseline(old), plan, results(new, again=new))
         assert sum(j.metric == "step_seconds" for j in judged) == len(KINDS)
         alarms += any(j.verdict is Verdict.REGRESSED for j in judged)
     assert alarms / trials < 0.32  # 0.2 and 2.3 standard errors; without Holm it would be 0.59
@@ -171,7 +184,8 @@ def test_exact_figures_need_one_run_and_no_test() -> None:
     assert runs[0].checkpoint_bytes is not None
     grown = [runs[0].model_copy(update={"checkpoint_bytes": runs[0].checkpoint_bytes * 2})]
     assert of(compare_with(baseline(runs), PLAN, results(runs)), "checkpoint_bytes").verdict is Verdict.PASS
-    assert of(compare_with(baseline(runs), PLAN, results(grown)), "checkpoint_bytes").verdict is Verdict.REGRESSED
+    judged = compare_with(baseline(runs), PLAN, results(grown, again=grown))
+    assert of(judged, "checkpoint_bytes").verdict is Verdict.REGRESSED
     assert of(compare_with(baseline(grown), PLAN, results(runs)), "checkpoint_bytes").verdict is Verdict.IMPROVED
 
 
@@ -179,3 +193,92 @@ def test_learning_runs_gate_checkpoints_and_not_speed() -> None:
     runs = [a_run("zero3", RunKind.LEARNING, repeat=s) for s in range(3)]
     judged = compare_with(baseline(runs), PLAN, results(runs))
     assert {j.metric for j in judged} == {"checkpoint_save_seconds", "checkpoint_bytes"}
+
+
+# --- the second stage --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_called_worse_before_fresh_processes_say_so() -> None:
+    accepted, slow = baseline(some_runs()), results(some_runs(1.1, seed=1))
+    judged = of(compare_with(accepted, PLAN, slow), "step_seconds")
+    assert judged.verdict is Verdict.INCONCLUSIVE and "not yet measured again" in judged.reason
+    assert [(a.subject, a.metric, a.kind) for a in first_stage_alarms(accepted, PLAN, slow)] == [
+        ("pi0-zero3", "step_seconds", RunKind.TIMING)
+    ]
+    assert first_stage_alarms(accepted, PLAN, results(some_runs(seed=1))) == []
+    assert first_stage_alarms(None, PLAN, slow) == []
+
+
+def test_both_stages_stay_in_the_record() -> None:
+    tonight = results(some_runs(1.1, seed=1), again=some_runs(1.12, seed=2, count=3))
+    judged = of(compare_with(baseline(some_runs()), PLAN, tonight), "step_seconds")
+    assert judged.verdict is Verdict.REGRESSED
+    assert judged.effect is not None and judged.effect.estimate == pytest.approx(1.1, rel=0.01)
+    again = judged.confirmation
+    assert again is not None and again.reproduced and again.n == 3
+    assert again.effect is not None and again.effect.estimate == pytest.approx(1.12, rel=0.01)
+
+
+def test_an_alarm_that_is_not_reproduced_is_no_regression() -> None:
+    tonight = results(some_runs(1.1, seed=1), again=some_runs(1.0, seed=2))
+    judged = of(compare_with(baseline(some_runs()), PLAN, tonight), "step_seconds")
+    assert judged.verdict is Verdict.PASS and "not reproduced" in judged.reason
+    assert judged.confirmation is not None and not judged.confirmation.reproduced
+
+
+def test_lost_success_is_confirmed_by_fresh_episodes() -> None:
+    accepted = baseline(some_runs(), 475)
+    lost = compare_with(accepted, PLAN, results(some_runs(), 300, successes_again=470))
+    assert of(lost, "success_rate libero_object").verdict is not Verdict.REGRESSED
+    alone = compare_with(accepted, PLAN, results(some_runs(), 300))
+    assert of(alone, "success_rate libero_object").verdict is Verdict.INCONCLUSIVE
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.8, 1.4), st.floats(1.0, 1.5), st.integers(0, 5), st.sampled_from([0.002, 0.02]))
+def test_a_slower_candidate_never_gets_a_better_verdict(factor: float, more: float, seed: int, noise: float) -> None:
+    rank = [Verdict.IMPROVED, Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.REGRESSED]
+
+    def verdict(times: float) -> int:
+        tonight = results(some_runs(times, noise, seed=seed), again=some_runs(times, noise, seed=seed + 10))
+        return rank.index(of(compare_with(baseline(some_runs(noise=noise)), PLAN, tonight), "step_seconds").verdict)
+
+    assert verdict(factor) <= verdict(factor * more)
+
+
+def test_a_gate_that_no_longer_runs_a_cell_is_not_green() -> None:
+    accepted = baseline([*some_runs(), *some_runs(key="ddp")])
+    kept = [run for run in PLAN.runs if run.cell.label == "pi0-zero3"]
+    gate = PLAN.model_copy(update={"purpose": "gate", "runs": kept})
+    judged = compare_with(accepted, gate, results(some_runs(seed=1)))
+    assert [(j.subject, j.verdict) for j in judged if j.metric == "all"] == [("pi0-ddp", Verdict.INCONCLUSIVE)]
+    bench = gate.model_copy(update={"purpose": "bench"})
+    assert not [j for j in compare_with(accepted, bench, results(some_runs(seed=1))) if j.metric == "all"]
+
+
+def test_a_doctored_baseline_is_incomparable_whatever_it_holds() -> None:
+    accepted = baseline(some_runs())
+    cell = accepted.cells[0]
+    slower = {name: [value * 1.2 for value in values] for name, values in cell.values.items()}
+    doctored = accepted.model_copy(update={"cells": [cell.model_copy(update={"values": slower})]})
+    judged = compare_with(doctored, PLAN, results(some_runs(1.15, seed=1)))
+    assert [j.verdict for j in judged] == [Verdict.INCOMPARABLE]
+    assert "seal" in judged[0].reason
+
+
+def test_an_ended_entry_is_stale_and_the_others_are_not() -> None:
+    accepted = baseline([*some_runs(), *some_runs(key="ddp")])
+    why = Expiry(at="2026-02-02T00:00:00+00:00", by="x", reason="new driver")
+    ended = expire(accepted, why, only=["pi0-ddp"])
+    judged = compare_with(ended, PLAN, results([*some_runs(seed=1), *some_runs(key="ddp", seed=1)]))
+    assert {j.verdict for j in judged if j.subject == "pi0-ddp"} == {Verdict.STALE}
+    assert Verdict.STALE not in {j.verdict for j in judged if j.subject == "pi0-zero3"}
+
+
+def test_other_data_is_other_work() -> None:
+    moved = []
+    for run in some_runs(seed=1):
+        assert run.workload is not None
+        moved.append(run.model_copy(update={"workload": run.workload.model_copy(update={"data_sha256": "ff"})}))
+    [found] = compare_with(baseline(some_runs()), PLAN, results(moved))
+    assert found.verdict is Verdict.INCOMPARABLE and "data_sha256" in found.reason

@@ -40,9 +40,9 @@ def test_few_wild_pairs_have_a_finite_interval(found: list[tuple[float, float]],
 @given(st.lists(figures, min_size=2, max_size=3), figures, confidences)
 def test_few_wild_values_have_a_finite_prediction(baseline: list[float], new: float, confidence: float) -> None:
     found = predict(baseline, [new], 1 - confidence)
-    assert found.low is not None and found.high is not None and found.log_sd is not None
+    assert found.low is not None and found.high is not None and found.spread is not None
     assert 0 < found.low <= found.high < math.inf
-    shift = detectable_shift(len(baseline), 1, found.log_sd, 1 - confidence)
+    shift = detectable_shift(len(baseline), 1, found.spread, 1 - confidence)
     assert shift is not None and math.isfinite(shift)
 
 

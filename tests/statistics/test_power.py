@@ -14,11 +14,12 @@ from harness.statistics.power import (
     detectable_paired_difference,
     detectable_rate_difference,
     detectable_shift,
+    processes_needed,
     repeats_needed,
     smallest_detectable_log_ratio,
     smallest_p_mcnemar,
 )
-from harness.statistics.prediction import predict
+from harness.statistics.prediction import Spread, predict
 from harness.statistics.proportions import Pairs, mcnemar_p
 
 
@@ -33,7 +34,7 @@ def test_the_detectable_ratio_is_found_nine_times_in_ten(pairs: int, alpha: floa
 
 def test_the_detectable_shift_is_found_nine_times_in_ten() -> None:
     rng = np.random.default_rng(3)
-    effect = detectable_shift(10, 2, 0.01, 0.01)
+    effect = detectable_shift(10, 2, Spread(log_sd=0.01, degrees=9), 0.01)
     assert effect is not None
     hits, trials = 0, 1500
     for _ in range(trials):
@@ -53,14 +54,15 @@ def test_more_pairs_less_noise_or_more_alarms_see_more(pairs: int, sd: float, al
 
 def test_one_run_sees_nothing() -> None:
     assert smallest_detectable_log_ratio(1, 0.01, 0.05) == math.inf
-    assert detectable_shift(1, 5, 0.01, 0.05) is None
-    assert detectable_shift(5, 0, 0.01, 0.05) is None
+    assert detectable_shift(1, 5, None, 0.05) is None
+    assert detectable_shift(5, 0, Spread(log_sd=0.01, degrees=4), 0.05) is None
+    assert processes_needed(1.001, 0.5, 0.001, most=20) is None
     assert detectable_rate_difference(0.9, 0, 5, 0.05) is None
     assert detectable_paired_difference(0.1, 0, 0.05) is None
 
 
 def test_two_processes_at_a_strict_rate_do_not_overflow() -> None:
-    found = detectable_shift(2, 1, 0.5, 1e-6)
+    found = detectable_shift(2, 1, Spread(log_sd=0.5, degrees=1), 1e-6)
     assert found is not None and math.isfinite(found) and found > 1e100
 
 
@@ -101,3 +103,18 @@ def test_the_module_brings_nothing_heavy() -> None:
     heavy = "[m for m in ('scipy', 'statsmodels', 'pandas', 'torch', 'numpy') if m in sys.modules]"
     code = f"import sys, harness.statistics.power; print({heavy})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("baseline", [None, 10])
+def test_the_processes_asked_for_are_the_fewest_that_do(baseline: int | None) -> None:
+    count = processes_needed(1.05, 0.01, 0.001, baseline)
+    assert count is not None
+
+    def seen(k: int) -> float:
+        n = baseline or k
+        found = detectable_shift(n, k, Spread(log_sd=0.01, degrees=n - 1), 0.001)
+        assert found is not None
+        return found
+
+    assert seen(count) <= 1.05
+    assert count == 1 or (baseline is None and count == 2) or seen(count - 1) > 1.05

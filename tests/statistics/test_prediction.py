@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.statistics.prediction import predict
+from harness.statistics.prediction import FEW_DEGREES, own_spread, pooled_spread, predict, spread_for
 
 figures = st.lists(st.floats(0.1, 10), min_size=2, max_size=12)
 
@@ -18,7 +18,7 @@ def test_units_do_not_matter(old: list[float], new: list[float], factor: float) 
     plain = predict(old, new, 0.01)
     scaled = predict([x * factor for x in old], [x * factor for x in new], 0.01)
     assert scaled.ratio == pytest.approx(plain.ratio, rel=1e-6)
-    if plain.log_sd and plain.log_sd > 1e-6:
+    if plain.spread and plain.spread.log_sd > 1e-6:
         assert scaled.p_larger == pytest.approx(plain.p_larger, abs=1e-5)
 
 
@@ -26,7 +26,7 @@ def test_units_do_not_matter(old: list[float], new: list[float], factor: float) 
 @given(figures, figures)
 def test_the_two_sides_complement_each_other(old: list[float], new: list[float]) -> None:
     found = predict(old, new, 0.01)
-    if found.log_sd:
+    if found.spread and found.spread.log_sd:
         assert found.p_larger + found.p_smaller == pytest.approx(1)
 
 
@@ -65,3 +65,42 @@ def test_the_false_alarm_rate_is_kept(n: int, k: int) -> None:
         values = np.exp(rng.normal(0, 0.01, n + k)).tolist()
         alarms += predict(values[:n], values[n:], 0.05).p_larger < 0.05
     assert alarms / trials == pytest.approx(0.05, abs=0.011)  # three standard errors
+
+
+def test_pooling_is_the_mean_square_within() -> None:
+    groups = [[1.0, 1.1, 0.9], [10.0, 10.4], [5.0]]
+    found = pooled_spread(groups)
+    logs = [np.log(group) for group in groups]
+    within = sum(float(((x - x.mean()) ** 2).sum()) for x in logs)
+    assert found is not None and found.degrees == 3
+    assert found.log_sd == pytest.approx(math.sqrt(within / 3))
+    assert pooled_spread([[1.0], [2.0]]) is None
+
+
+def test_few_values_borrow_noise_and_many_keep_their_own() -> None:
+    few, many = [1.0, 1.0001], [1.0, 1.01, 0.99, 1.0, 1.02]
+    borrowed = spread_for(few, [few, many])
+    own = own_spread(few)
+    assert borrowed is not None and own is not None
+    assert borrowed.degrees == 5 and borrowed.log_sd > own.log_sd
+    assert spread_for(many, [few, many]) == own_spread(many)
+    assert own_spread(many).degrees == FEW_DEGREES  # type: ignore[union-attr]
+
+
+@settings(max_examples=40, deadline=None)
+@given(figures, st.lists(figures, max_size=4))
+def test_borrowing_never_makes_the_noise_smaller(values: list[float], others: list[list[float]]) -> None:
+    found, own = spread_for(values, [values, *others]), own_spread(values)
+    assert found is not None and own is not None
+    assert found.log_sd >= own.log_sd - 1e-12
+    assert found.degrees >= own.degrees
+
+
+def test_the_false_alarm_rate_is_kept_with_borrowed_noise() -> None:
+    rng = np.random.default_rng(2)
+    alarms, trials = 0, 3000
+    for _ in range(trials):
+        cells = [np.exp(rng.normal(0, 0.01, 2)).tolist() for _ in range(4)]
+        new = np.exp(rng.normal(0, 0.01, 2)).tolist()
+        alarms += predict(cells[0], new, 0.05, spread_for(cells[0], cells)).p_larger < 0.05
+    assert alarms / trials < 0.05  # the larger of two spreads: never above, a little below

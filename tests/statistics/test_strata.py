@@ -48,12 +48,14 @@ def test_simpsons_paradox_does_not_fool_it() -> None:
     assert stratified_p(rows, worse=True) > 0.9
 
 
+@settings(max_examples=30, deadline=None)
 @given(strata(), st.booleans())
 def test_one_stratum_is_fishers_test(s: Stratum, worse: bool) -> None:
     fisher = fisher_p((s.reference, s.reference_n), (s.candidate, s.candidate_n), worse)
     assert stratified_p([s], worse) == pytest.approx(fisher, abs=1e-9)
 
 
+@settings(max_examples=30, deadline=None)
 @given(MANY)
 def test_exchanging_the_sides_mirrors_everything(rows: list[Stratum]) -> None:
     other = [mirrored(s) for s in rows]
@@ -64,6 +66,7 @@ def test_exchanging_the_sides_mirrors_everything(rows: list[Stratum]) -> None:
     assert equivalent_p(rows, 0.1) == pytest.approx(equivalent_p(other, 0.1), abs=1e-12)
 
 
+@settings(max_examples=30, deadline=None)
 @given(MANY, st.randoms())
 def test_the_order_of_strata_is_nothing(rows: list[Stratum], random: object) -> None:
     shuffled = rows[::-1]
@@ -71,6 +74,7 @@ def test_the_order_of_strata_is_nothing(rows: list[Stratum], random: object) -> 
     assert equivalent_p(rows, 0.05) == pytest.approx(equivalent_p(shuffled, 0.05), abs=1e-12)
 
 
+@settings(max_examples=30, deadline=None)
 @given(MANY)
 def test_one_success_less_is_never_a_better_verdict(rows: list[Stratum]) -> None:
     worse = [s.model_copy(update={"candidate": s.candidate - 1}) if s.candidate else s for s in rows]
@@ -78,6 +82,7 @@ def test_one_success_less_is_never_a_better_verdict(rows: list[Stratum]) -> None
     assert mean_difference(worse).estimate <= mean_difference(rows).estimate
 
 
+@settings(max_examples=30, deadline=None)
 @given(MANY, st.floats(0.01, 0.2))
 def test_a_wider_margin_is_easier(rows: list[Stratum], margin: float) -> None:
     assert equivalent_p(rows, margin * 2) <= equivalent_p(rows, margin) + 1e-12
@@ -97,7 +102,7 @@ def test_complete_separation_is_seen_and_has_no_odds_ratio() -> None:
     assert mean_difference(rows).estimate == -1.0
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(MANY)
 def test_the_odds_ratio_agrees_with_its_interval(rows: list[Stratum]) -> None:
     found = common_odds_ratio(rows)
@@ -106,5 +111,5 @@ def test_the_odds_ratio_agrees_with_its_interval(rows: list[Stratum]) -> None:
 
 @pytest.mark.parametrize("bad", [[], [stratum(0, 0, 1, 2)], [stratum(3, 2, 1, 2)]])
 def test_what_is_no_count_is_refused(bad: list[Stratum]) -> None:
-    with pytest.raises(ValueError, match="stratum|episodes"):
+    with pytest.raises(ValueError, match=r"stratum|episodes"):
         stratified_p(bad, worse=True)
