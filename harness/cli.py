@@ -167,6 +167,26 @@ def compare(
 
 
 @app.command()
+def gate(
+    suite: SuiteFile,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here too.", metavar="FILE")] = None,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a suite as a nightly check: refused when blind, alarms measured again, the exit code is the verdict."""
+    from harness.commands import gate as commands
+    from harness.commands.suites import Request
+
+    request = Request(suite, models, backends, sets or [])
+    raise SystemExit(commands.gate(request, junit, Output(results, baselines, json, quiet)))
+
+
+@app.command()
 def report(
     result: ResultName,
     results: Results = RESULTS,

@@ -14,6 +14,8 @@ from harness.errors import BadInput
 from harness.records import Record, Value
 from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, Suite, TaskSuite, Throughput
 
+TIMING_METRICS = 3
+"""Gated figures of a timing run (`harness.compare.metrics`): step time, peak memory, parameter bytes."""
 CHECKPOINT_STEPS = 4
 """Steps of a run that is started only to see what a checkpoint costs."""
 
@@ -159,7 +161,7 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
     timing = _timing_runs(suite.throughput, able, suite.seed, cuda) if suite.throughput else []
     learning = _learning_runs(suite.learning, able) if suite.learning else []
     if suite.throughput and suite.purpose == "gate":
-        _refuse_blind_gate(name, suite.throughput, suite.gate)
+        _refuse_blind_gate(name, suite.throughput, suite.gate, TIMING_METRICS * len(able))
     return Plan(
         suite=name,
         purpose=suite.purpose,
@@ -291,12 +293,12 @@ def planned_episodes(evaluation: Evaluation, seed: int) -> list[EpisodeKey]:
     return list(dict.fromkeys(keys))
 
 
-def _refuse_blind_gate(name: str, throughput: Throughput, gate: Gate) -> None:
+def _refuse_blind_gate(name: str, throughput: Throughput, gate: Gate, tests: int) -> None:
     """A gate whose test could not find the effect that matters would be green for ever."""
     from harness.statistics.power import processes_needed
 
     effect, noise = gate.smallest_effect.step_seconds, gate.run_noise / math.sqrt(2)
-    needed = processes_needed(1 + effect, noise, gate.false_alarm_rate)
+    needed = processes_needed(1 + effect, noise, gate.false_alarm_rate / tests)
     if needed is None or needed > throughput.repeats:
         raise BadInput(
             name,

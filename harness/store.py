@@ -131,6 +131,14 @@ class ResultFolder:
         return self.path / "plan.json"
 
     @property
+    def junit_file(self) -> Path:
+        return self.path / "junit.xml"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.path / "summary.md"
+
+    @property
     def alarms_file(self) -> Path:
         return self.path / "alarms.json"
 

@@ -64,7 +64,8 @@ def _only_backends(suite: Suite, text: str | None) -> Suite:
     return suite.model_copy(update=changes)
 
 
-def _plan(name: str, suite: Suite) -> Plan:
+def plan_of(name: str, suite: Suite) -> Plan:
+    """Resolved for this machine."""
     machine = fingerprint()
     return make_plan(name, suite, machine.hardware_key, bool(machine.gpus))
 
@@ -72,7 +73,7 @@ def _plan(name: str, suite: Suite) -> Plan:
 def show_plan(request: Request, results: Path, as_json: bool) -> None:
     from harness.run import progress_of, unfinished_result
 
-    plan = _plan(request.suite.stem, request.load())
+    plan = plan_of(request.suite.stem, request.load())
     store = Store(results)
     progress = progress_of(plan, unfinished_result(plan, store), store)
     seconds, disk = plan_seconds(plan, progress), plan_disk_bytes(plan)
@@ -102,12 +103,12 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
 
 def run_suite_file(request: Request, output: Output) -> ExitCode:
     suite = request.load()
-    return run_plan(_plan(request.suite.stem, suite), request.suite.read_text(), output)
+    return run_plan(plan_of(request.suite.stem, suite), request.suite.read_text(), output)
 
 
 def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output) -> ExitCode:
     """A run whose suite was made from a command's options."""
-    return run_plan(_plan(name, suite_from(f"harness {name}", tables, sets)), f"# harness {name}\n", output)
+    return run_plan(plan_of(name, suite_from(f"harness {name}", tables, sets)), f"# harness {name}\n", output)
 
 
 def single_run_suite(
