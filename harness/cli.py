@@ -135,9 +135,17 @@ def demos(
     tasks: Annotated[str, typer.Option(help='Task numbers: "0,1".')] = "0,1",
     episodes: Annotated[int, typer.Option(help="Successful episodes per task.")] = 25,
     action_noise: Annotated[float, typer.Option(help="Noise on the executed action, in every other episode.")] = 0.25,
-    frame_stride: Annotated[int, typer.Option(help="Store camera frames at every n-th step.")] = 3,
+    frame_stride: Annotated[
+        int | None, typer.Option(help="Store camera frames at every n-th step.", show_default="3; lerobot: 1")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of scenes and noise.")] = 7,
     workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
+    file_format: Annotated[
+        str, typer.Option("--format", help="hdf5: LIBERO's own layout. lerobot: a LeRobot v3.0 data set as well.")
+    ] = "hdf5",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --format lerobot: the folder to write.", metavar="DIR")
+    ] = None,
     results: Results = RESULTS,
     json: Json = False,
     quiet: Quiet = False,
@@ -145,7 +153,16 @@ def demos(
     """Make demonstrations with the scripted expert, as HDF5 in LIBERO's own layout. Resumes; never makes one twice."""
     from harness.commands import jobs as commands
 
-    request = commands.DemosRequest(task_suite, tasks, episodes, action_noise, frame_stride, seed, workers)
+    request = commands.DemosRequest(
+        task_suite,
+        tasks,
+        episodes,
+        action_noise,
+        frame_stride,
+        seed,
+        workers,
+        lerobot=commands.lerobot_folder(file_format, output),
+    )
     commands.demos(request, Output(results, BASELINES, json, quiet))
 
 

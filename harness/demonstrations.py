@@ -13,6 +13,9 @@ from harness.store import Store
 from harness.suite import Data
 from harness.work import MakeDemonstrations
 
+CONTROL_HZ = 20
+"""Control steps per second of simulated time in LIBERO (`control_freq` of its environments)."""
+
 
 def demonstrations_spec(data: Data, seed: int) -> DemosSpec:
     """What a suite's `[data]` asks of the scripted expert. The same question finds the same folder again."""
@@ -45,6 +48,19 @@ def demonstrations_ready(plan: Plan, store: Store) -> bool:
 def spoken_record(record: DemosRecord) -> str:
     kept = len(record.spec.tasks) * record.spec.episodes
     return f"{kept} demonstrations, {record.discarded} failed and discarded"
+
+
+def write_as_lerobot(record: DemosRecord, folder: Path, output: Path) -> None:
+    """The demonstrations in `folder`, with a frame at every step, as a LeRobot v3.0 data set in `output`.
+
+    Raises:
+        BadInput: `output` is there already, or steps lack frames.
+    """
+    from harness.data.lerobot_writer import write_lerobot
+    from harness.data.libero_hdf5 import LiberoHdf5
+
+    source = LiberoHdf5(tuple(folder / file.name for file in record.files), record.spec.episodes)
+    write_lerobot(output, (source.read(number) for number in range(len(source))), CONTROL_HZ)
 
 
 def make_shown(spec: DemosSpec, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:

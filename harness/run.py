@@ -13,6 +13,7 @@ from harness.compare.gate import first_stage_alarms
 from harness.compare.published import load_published
 from harness.compare.results import Results
 from harness.compare.verdict import Alarms
+from harness.data.sources import check_paths
 from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
 from harness.evaluate import evaluate_arm
@@ -44,8 +45,11 @@ def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -
 
     Raises:
         KeyboardInterrupt: what was under way is stopped and recorded; the same call goes on from there.
+        BadInput: the training data, or a tokenizer, is not where the suite says.
         HarnessError: a damaged record, a full disk, a machine without what the plan needs.
     """
+    for run in plan.runs:
+        check_paths(run.cell.data)
     result = unfinished_result(plan, place.store) or _new_result(plan, suite_text, place)
     display.say(f"result: {result.path}")
     with result.locked():

@@ -30,6 +30,13 @@ def test_settings_are_layered_and_the_backend_wins() -> None:
     assert by_label["pi0-fsdp2"].optimizer.name == "adamw"
 
 
+def test_a_model_may_read_the_same_episodes_in_its_own_way() -> None:
+    made = plan("data.skip_damaged=true", 'models.pi0.reading={normalisation="quantile"}', "data.delta_actions=true")
+    data = made.runs[0].cell.data
+    assert (data.normalisation, data.delta_actions, data.skip_damaged) == ("quantile", True, True)
+    assert made.runs[0].cell.identity != plan("data.skip_damaged=true").runs[0].cell.identity
+
+
 def test_a_cell_is_its_settings_not_its_label() -> None:
     cell = plan().runs[0].cell
     assert cell.model_copy(update={"label": "other"}).identity == cell.identity

@@ -39,6 +39,20 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         ("throughput.steps.more=1", "--set: throughput.steps.more = 1: expected a key below a table"),
         ("throughput.steps", "--set = 'throughput.steps': expected key=value"),
         ('data={source="libero_hdf5"}', "data.path: expected a folder of *_demo.hdf5 files"),
+        (
+            'data={source="lerobot"}',
+            "data.path: expected the folder of a LeRobot data set, since data.source is lerobot",
+        ),
+        (
+            'data={source="dexdata", path="x", tasks=[1]}',
+            "data.tasks = [1]: expected nothing, since data.source is dexdata",
+        ),
+        ("data.first_episodes=3", "data.first_episodes = 3: expected nothing, since data.source is expert"),
+        ("data.normalisation=zscore", 'did you mean "z-score"?'),
+        (
+            "models.pi0.reading.delta_action=true",
+            "a key of models.pi0.reading (delta_actions, normalisation, tokenizer)",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_key_value_and_expectation(override: str, says: str) -> None:

@@ -35,9 +35,12 @@ class DemosRequest:
     tasks: str
     episodes: int
     action_noise: float
-    frame_stride: int
+    frame_stride: int | None
+    """None: 3, or 1 where every step needs a frame."""
     seed: int
     workers: int
+    lerobot: Path | None
+    """Where to write them as a LeRobot data set too."""
 
 
 def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
@@ -93,16 +96,31 @@ def _tasks(text: str) -> list[int]:
         raise BadInput("--tasks", None, text, str(error)) from None
 
 
-def demos(request: DemosRequest, output: Output) -> None:
-    from harness.demonstrations import demonstrations_spec, make_shown, spoken_record
+def lerobot_folder(file_format: str, folder: Path | None) -> Path | None:
+    """Where a LeRobot data set goes, if one is asked for. Raises BadInput before anything is made."""
+    formats = ("hdf5", "lerobot")
+    if file_format not in formats:
+        raise BadInput("--format", None, file_format, "a format", formats)
+    if (file_format == "lerobot") != (folder is not None):
+        raise BadInput("--output", None, folder, "a folder with --format lerobot, and nothing without")
+    if folder is not None and folder.exists():
+        raise BadInput("--output", None, str(folder), "a folder that is not there yet")
+    return folder
 
+
+def demos(request: DemosRequest, output: Output) -> None:
+    from harness.demonstrations import demonstrations_spec, make_shown, spoken_record, write_as_lerobot
+
+    stride = request.frame_stride or (1 if request.lerobot else Data.model_fields["frame_stride"].default)
+    if request.lerobot and stride != 1:
+        raise BadInput("--frame-stride", None, stride, "1: a LeRobot data set has a frame at every step")
     tables = {
         "source": "expert",
         "task_suite": request.task_suite,
         "tasks": _tasks(request.tasks),
         "episodes": request.episodes,
         "action_noise": request.action_noise,
-        "frame_stride": request.frame_stride,
+        "frame_stride": stride,
     }
     try:
         data = Data.model_validate(tables)
@@ -111,7 +129,10 @@ def demos(request: DemosRequest, output: Output) -> None:
     spec = demonstrations_spec(data, request.seed)
     folder = output.store.demonstrations(spec.digest())
     record = make_shown(spec, folder, request.workers, output.console, quiet=output.quiet)
+    if request.lerobot:
+        write_as_lerobot(record, folder, request.lerobot)
+    made = str(request.lerobot or folder)
     if output.json:
-        print(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}, indent=1))
+        print(json.dumps({"folder": made, **record.model_dump(mode="json")}, indent=1))
     else:
-        output.console.print(f"{folder}: {spoken_record(record)}", highlight=False)
+        output.console.print(f"{made}: {spoken_record(record)}", highlight=False)

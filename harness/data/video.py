@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.data.source import Place
 
-_CODEC = "libx264"
+CODEC, PIXEL_FORMAT = "libx264", "yuv420p"
 _OPTIONS = {"crf": "18", "g": "2", "bf": "0", "preset": "veryfast"}
 """Two frames between key frames, as LeRobot writes its own videos, so that any frame is near one; no frame refers to
 a later one. H.264 decodes everywhere; a constant rate factor of 18 is commonly taken as visually lossless."""
@@ -80,21 +80,39 @@ def _decoded(file: Path, start_seconds: float = 0.0) -> Iterator[tuple[float, ND
         raise _BrokenVideo(f"not a whole video ({error.strerror})") from None
 
 
-def write_video(path: Path, frames: Iterable[NDArray[np.uint8]], fps: int) -> int:
-    """Writes uint8 (H, W, 3) frames as H.264 in MP4 and returns how many there were. H and W must be even."""
-    import av
+class VideoWriter:
+    """Frames into one MP4 file, as H.264. Height and width must be even, and the same for all frames.
 
-    count = 0
-    with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream(_CODEC, rate=fps, options=dict(_OPTIONS))
-        stream.pix_fmt = "yuv420p"
-        stream.time_base = Fraction(1, fps)
+    Args:
+        path: the file; whole only after `close`.
+    """
+
+    def __init__(self, path: Path, fps: int) -> None:
+        import av
+
+        self.path, self.frames, self._fps = path, 0, fps
+        self._container = av.open(str(path), "w", format="mp4")
+        self._stream = self._container.add_stream(CODEC, rate=fps, options=dict(_OPTIONS))
+        self._stream.pix_fmt = PIXEL_FORMAT
+        self._stream.time_base = Fraction(1, fps)
+
+    @property
+    def seconds(self) -> float:
+        """When the next frame will be shown."""
+        return self.frames / self._fps
+
+    def add(self, frames: NDArray[np.uint8]) -> None:
+        """uint8 (n, H, W, 3)."""
+        import av
+
+        if self.frames == 0:
+            self._stream.height, self._stream.width = frames.shape[1:3]
         for pixels in frames:
-            if count == 0:
-                stream.height, stream.width = pixels.shape[:2]
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-            frame.pts, frame.time_base = count, Fraction(1, fps)
-            container.mux(stream.encode(frame))
-            count += 1
-        container.mux(stream.encode())
-    return count
+            frame.pts, frame.time_base = self.frames, Fraction(1, self._fps)
+            self._container.mux(self._stream.encode(frame))
+            self.frames += 1
+
+    def close(self) -> None:
+        self._container.mux(self._stream.encode())
+        self._container.close()

@@ -64,6 +64,26 @@ def test_a_step_has_the_same_samples_on_any_number_of_ranks(dataset, step, sprea
     assert of_step(ranks, micro_batch, accumulation) == of_step(1, 12, 1)
 
 
+@given(
+    samples=st.integers(1, 30),
+    ranks=st.integers(1, 3),
+    micro_batch=st.integers(1, 4),
+    resumed_at=st.integers(1, 12),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_run_resumed_at_a_step_sees_what_an_unbroken_one_saw(dataset, samples, ranks, micro_batch, resumed_at, seed):
+    small = cut(dataset, samples)
+
+    def order(first: int) -> list[list[int]]:
+        ranked = [Batches(small, seed, rank, ranks, micro_batch, 2) for rank in range(ranks)]
+        steps = range(first, 14)
+        return [one.indices(step, micro).tolist() for step in steps for micro in (0, 1) for one in ranked]
+
+    unbroken = order(0)
+    assert order(resumed_at) == unbroken[resumed_at * 2 * ranks :]
+
+
 def test_batches_are_a_pure_function(dataset):
     batches = Batches(dataset, 3, 0, 2, 4, 2)
     late = batches.at(5, 1)
