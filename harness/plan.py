@@ -34,6 +34,11 @@ class Cell(CellSettings):
         return self.digest(exclude={"label"})
 
     @property
+    def training_identity(self) -> str:
+        """Without how the samples of a step are spread: what must be equal to resume on another number of ranks."""
+        return self.digest(exclude={"label", "ranks", "micro_batch", "accumulation"})
+
+    @property
     def samples_per_step(self) -> int:
         """Global batch: samples over all ranks and accumulation steps."""
         return self.ranks * self.micro_batch * self.accumulation

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.backends.options import BackendOptions
+from harness.backends.profile import ProfileSettings
 from harness.models import MODELS, SIZES, names_function
 from harness.records import Value
 
@@ -43,7 +44,11 @@ class CellSettings(Value):
     """Settings of a cell that a suite may give for all cells, per model, or per backend; the latter wins."""
 
     ranks: int = Field(default=2, ge=1)
-    stack: Literal["native"] = "native"
+    stack: Literal["native", "trainer", "external"] = "native"
+    """`native`: our own loop. `trainer`: Hugging Face's Trainer and accelerate around the same model and data.
+    `external`: somebody's own script, which builds a Trainer; it is given `--train-backend`."""
+    entry: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The script of an `external` cell and its arguments; the model, data and optimizer are the script's own."""
     precision: Literal["fp32", "bf16"] = "fp32"
     micro_batch: int = Field(default=8, ge=1)
     accumulation: int = Field(default=1, ge=1)
@@ -55,6 +60,8 @@ class CellSettings(Value):
     can wrap the root only, and recomputation finds no layer that is called. `joint`: a layer is a module."""
     frozen: list[Literal["vision", "vlm"]] = []
     """Parts that do not train: `vision` is the tower that sees pixels, `vlm` tower, projector and language model."""
+    profile: ProfileSettings = ProfileSettings()
+    """Replaces, key by key, what the model declares of its sharding."""
     optimizer: Optimizer = Optimizer()
 
 

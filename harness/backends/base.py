@@ -11,19 +11,8 @@ from harness.data.batch import Batch
 from harness.train.records import InForce, ShardBytes
 
 
-class Engine(Protocol):
-    """A model under one backend, with its optimizer. The loop calls `backward` once per micro-batch, then `step`."""
-
-    def backward(self, batch: Batch, last: bool) -> torch.Tensor:
-        """Forward and backward of one micro-batch; `last` says that `step` follows.
-
-        Returns the micro-batch's own mean loss on this rank: float32 scalar, detached, not divided by accumulation.
-        """
-        ...
-
-    def step(self, learning_rate: float) -> float:
-        """Clips, updates, clears gradients. Returns the global gradient norm before clipping."""
-        ...
+class Trained(Protocol):
+    """A model in training on either stack, as its checkpoints and its report see it."""
 
     def save(self, folder: Path) -> None:
         """Writes parameters, optimizer and generator states of all ranks. Every rank calls it."""
@@ -40,3 +29,18 @@ class Engine(Protocol):
         ...
 
     def in_force(self) -> InForce: ...
+
+
+class Engine(Trained, Protocol):
+    """A model under one backend, with its optimizer. The loop calls `backward` once per micro-batch, then `step`."""
+
+    def backward(self, batch: Batch, last: bool) -> torch.Tensor:
+        """Forward and backward of one micro-batch; `last` says that `step` follows.
+
+        Returns the micro-batch's own mean loss on this rank: float32 scalar, detached, not divided by accumulation.
+        """
+        ...
+
+    def step(self, learning_rate: float) -> float:
+        """Clips, updates, clears gradients. Returns the global gradient norm before clipping."""
+        ...

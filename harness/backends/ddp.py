@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from harness.backends.engine import Parts
 from harness.backends.modules import held_bytes
 from harness.backends.optimizer import build_optimizer
+from harness.backends.probe import Probe
 from harness.backends.torch_engine import TorchEngine
+from harness.backends.trainer import TrainerSettings
 from harness.data.batch import Batch
 from harness.models.base import VLA
 from harness.plan import Cell
@@ -39,16 +42,6 @@ class BFloat16Forward(nn.Module):
 
 
 class DdpEngine(TorchEngine):
-    net: DistributedDataParallel
-
-    def __init__(self, model: VLA, cell: Cell, device: torch.device) -> None:
-        super().__init__(model, cell, device)
-        inner = BFloat16Forward(model) if cell.precision == "bf16" else model
-        self.net = DistributedDataParallel(
-            inner, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True
-        )
-        self.optimizer = build_optimizer(model.parameters(), cell.optimizer, device)
-
     def _reduction(self, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self.net.no_sync()
 
@@ -61,4 +54,18 @@ class DdpEngine(TorchEngine):
 
 
 def build(model: VLA, cell: Cell, device: torch.device) -> DdpEngine:
-    return DdpEngine(model, cell, device)
+    probe = Probe.of(model)
+    inner = BFloat16Forward(model) if cell.precision == "bf16" else model
+    net = DistributedDataParallel(
+        inner, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True
+    )
+    optimizer = build_optimizer(model.parameters(), cell.optimizer, device)
+    return DdpEngine(Parts(model, net, optimizer, probe), cell, device)
+
+
+def trainer_settings(cell: Cell, model: VLA) -> TrainerSettings:  # noqa: ARG001
+    """Trainer's default. Every trained parameter is used in every step, so none has to be searched for."""
+    return TrainerSettings({"ddp_find_unused_parameters": False})
+
+
+ENGINE = DdpEngine

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from harness.backends.engine import BaseEngine
+from harness.backends.engine import BaseEngine, Parts
 from harness.backends.modules import held_bytes
 from harness.backends.optimizer import build_optimizer
 from harness.backends.options import DeepSpeedOptions
+from harness.backends.probe import Probe
+from harness.backends.trainer import TrainerSettings
+from harness.errors import MachineFault
 from harness.models.base import VLA
 from harness.plan import Cell
 
-_TAG = "state"
+_TAG, _UNIVERSAL = "state", "universal"
 _NEVER = 10**9
 
 _MASTERS = {
@@ -48,6 +55,11 @@ def config_of(cell: Cell, on_cuda: bool) -> dict[str, Any]:
         "contiguous_gradients": True,
         "overlap_comm": on_cuda,
     }
+    host = {"device": "cpu", "pin_memory": on_cuda}
+    if options.offload_optimizer:
+        zero["offload_optimizer"] = host
+    if options.offload_parameters:
+        zero["offload_param"] = host
     if options.zero_stage == 3:
         zero |= {
             "stage3_param_persistence_threshold": options.param_persistence_threshold,
@@ -64,22 +76,16 @@ def config_of(cell: Cell, on_cuda: bool) -> dict[str, Any]:
         "communication_data_type": "fp32",
         "data_types": {"grad_accum_dtype": "fp32"},
         "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # the same torch optimizer everywhere, on the host as well
         "steps_per_print": _NEVER,
     }
 
 
 class DeepSpeedEngine(BaseEngine):
-    def __init__(self, model: VLA, cell: Cell, device: torch.device) -> None:
-        super().__init__(model, cell, device)
-        deepspeed = _import_deepspeed(device)
-        self.optimizer = build_optimizer(model.parameters(), cell.optimizer, device)
-        self.net, self._zero, _, _ = deepspeed.initialize(
-            model=model,
-            optimizer=self.optimizer,
-            config=config_of(cell, on_cuda=device.type == "cuda"),
-            dist_init_required=False,
-        )
-        self._engine: Any = self.net
+    def __init__(self, parts: Parts, cell: Cell, device: torch.device) -> None:
+        super().__init__(parts, cell, device)
+        self._engine: Any = parts.net
+        self._zero: Any = parts.net.optimizer
 
     def _differentiate(self, loss: Tensor, last: bool) -> None:
         self._engine.backward(loss)
@@ -93,8 +99,20 @@ class DeepSpeedEngine(BaseEngine):
     def _save_state(self, folder: Path) -> None:
         self._engine.save_checkpoint(str(folder), tag=_TAG)
 
-    def _load_state(self, folder: Path) -> None:
-        self._engine.load_checkpoint(str(folder), tag=_TAG)
+    def _load_state(self, folder: Path, ranks: int) -> None:
+        if ranks == dist.get_world_size():
+            self._engine.load_checkpoint(str(folder), tag=_TAG)
+            return
+        # ZeRO's own form has one part per rank. The universal one, made from it, has one per parameter.
+        if dist.get_rank() == 0:
+            _convert_to_universal(folder)
+        dist.barrier()
+        self._engine._config.load_universal_checkpoint = True
+        self._engine.load_checkpoint(str(folder), tag=_UNIVERSAL)
+        self._engine._config.load_universal_checkpoint = False
+        dist.barrier()
+        if dist.get_rank() == 0:
+            shutil.rmtree(folder / _UNIVERSAL)
 
     def _whole_state(self) -> dict[str, Tensor]:
         module = self._engine.module
@@ -147,16 +165,32 @@ def _whole(parameter: Tensor) -> Tensor:
         return parameter.detach().clone()
 
 
-def _import_deepspeed(device: torch.device) -> Any:
-    """DeepSpeed on the existing process group, on the device we run on.
+def _convert_to_universal(folder: Path) -> None:
+    """By DeepSpeed's own tool, in a process of its own. Raises MachineFault with its last words."""
+    shutil.rmtree(folder / _UNIVERSAL, ignore_errors=True)
+    tool = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+    places = [f"--input_folder={folder / _TAG}", f"--output_folder={folder / _UNIVERSAL}", "--num_extract_workers=1"]
+    done = subprocess.run([*tool, *places, "--num_merge_workers=1"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachineFault(f"{folder}: DeepSpeed could not convert it to a universal checkpoint: {done.stderr[-500:]}")
+
+
+def import_deepspeed(device_type: str) -> Any:
+    """The module, set to run on `cuda` or `cpu`.
 
     Its shared-memory all-reduce serves inference only, yet would be compiled at start on CPU hosts; it is declared
     unavailable, so that no compiler is needed.
     """
-    os.environ.setdefault("DS_ACCELERATOR", device.type)
+    os.environ.setdefault("DS_ACCELERATOR", device_type)
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def join_group(device: torch.device) -> Any:
+    """DeepSpeed on the process group there is. Returns the module."""
+    deepspeed = import_deepspeed(device.type)
     deepspeed.init_distributed(
         dist_backend="nccl" if device.type == "cuda" else "gloo", auto_mpi_discovery=False, verbose=False
     )
@@ -164,4 +198,20 @@ def _import_deepspeed(device: torch.device) -> Any:
 
 
 def build(model: VLA, cell: Cell, device: torch.device) -> DeepSpeedEngine:
-    return DeepSpeedEngine(model, cell, device)
+    probe, deepspeed = Probe.of(model), join_group(device)
+    optimizer = build_optimizer(model.parameters(), cell.optimizer, device)
+    net, _, _, _ = deepspeed.initialize(
+        model=model,
+        optimizer=optimizer,
+        config=config_of(cell, on_cuda=device.type == "cuda"),
+        dist_init_required=False,
+    )
+    return DeepSpeedEngine(Parts(model, net, optimizer, probe), cell, device)
+
+
+def trainer_settings(cell: Cell, model: VLA) -> TrainerSettings:  # noqa: ARG001
+    """The native stack's own config; the Trainer checks its batch, clipping and precision against the arguments."""
+    return TrainerSettings({"deepspeed": config_of(cell, on_cuda=torch.cuda.is_available())})
+
+
+ENGINE = DeepSpeedEngine

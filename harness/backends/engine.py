@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,38 @@ from harness.backends.modules import held_bytes, own_name, state_tensors
 from harness.backends.optimizer import settings_in_force
 from harness.backends.probe import Probe
 from harness.data.batch import Batch
-from harness.models.base import VLA
 from harness.plan import Cell
 from harness.train.records import InForce, ShardBytes
 
 
-class BaseEngine(ABC):
-    """Everything of `Engine` that does not depend on the backend.
+@dataclass(frozen=True)
+class Parts:
+    """A model under a backend, as our own `build` or accelerate put it together.
 
     Attributes:
         model: the module whose parameters carry the model's own names (up to wrapper parts) and which answers for
             its state; FSDP1's root wrapper alone knows how its shards belong together.
         net: the object that is called to run the forward.
         optimizer: the torch optimizer that updates the parameters or their float32 masters.
+        probe: watches the model's first step.
+        mode: the path of arguments by which it was built: `native`, `trainer_fsdp2_native` …
     """
 
     model: nn.Module
-    net: nn.Module
+    net: Any
     optimizer: torch.optim.Optimizer
+    probe: Probe
+    mode: str = "native"
 
-    def __init__(self, model: VLA, cell: Cell, device: torch.device) -> None:
-        self.model, self.cell, self.device = model, cell, device
-        self._probe = Probe(model)
+
+class BaseEngine(ABC):
+    """Everything of `Engine` that does not depend on the backend. For a model that accelerate put together, only
+    what reads it back is used: `export`, `shard_bytes` and `in_force`."""
+
+    def __init__(self, parts: Parts, cell: Cell, device: torch.device) -> None:
+        self.model, self.net, self.optimizer = parts.model, parts.net, parts.optimizer
+        self.cell, self.device, self.mode = cell, device, parts.mode
+        self._probe = parts.probe
         self._before_resume: InForce | None = None
 
     def backward(self, batch: Batch, last: bool) -> Tensor:
@@ -62,8 +73,9 @@ class BaseEngine(ABC):
         finish_checkpoint(folder, self.cell, self.in_force())
 
     def load(self, folder: Path) -> None:
-        self._before_resume = open_checkpoint(folder, self.cell).in_force
-        self._load_state(folder)
+        mark = open_checkpoint(folder, self.cell)
+        self._before_resume = mark.in_force
+        self._load_state(folder, ranks=mark.ranks)
 
     def export(self, file: Path) -> None:
         state = self._whole_state()
@@ -84,13 +96,15 @@ class BaseEngine(ABC):
         seen = self._probe.observed
         return InForce(
             backend=self.cell.backend.backend,
+            resolved_mode=self.mode,
             wrapper=type(self.net).__name__,
-            parameter_class=self._parameter_class(),
-            sharded_units=self._sharded_units(),
+            parameter_class=self.parameter_class(),
+            sharded_units=self.sharded_units(),
             zero_stage=self._zero_stage(),
             world_size=dist.get_world_size(),
             collective_backend=dist.get_backend(),
             parameter_dtype=_short(seen.parameter_dtype),
+            autocast_dtype=None if seen.autocast_dtype is None else _short(seen.autocast_dtype),
             master_dtype=_short(self._master_dtype()),
             reduce_dtype=_short(self._reduce_dtype()),
             micro_batch=seen.micro_batch,
@@ -113,7 +127,8 @@ class BaseEngine(ABC):
     def _save_state(self, folder: Path) -> None: ...
 
     @abstractmethod
-    def _load_state(self, folder: Path) -> None: ...
+    def _load_state(self, folder: Path, ranks: int) -> None:
+        """Takes over what `ranks` ranks have saved; these need not be as many as now."""
 
     @abstractmethod
     def _whole_state(self) -> dict[str, Tensor]:
@@ -133,10 +148,12 @@ class BaseEngine(ABC):
         parameter: Tensor = self.optimizer.param_groups[0]["params"][0]
         return parameter.dtype
 
-    def _parameter_class(self) -> str:
+    def parameter_class(self) -> str:
+        """`Parameter` or `DTensor`."""
         return "DTensor" if isinstance(next(self.model.parameters()), DTensor) else "Parameter"
 
-    def _sharded_units(self) -> int:
+    def sharded_units(self) -> int:
+        """Modules that FSDP wraps."""
         return 0
 
     def _zero_stage(self) -> int | None:

@@ -15,23 +15,33 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 from torch.distributed.tensor import DTensor
 
+from harness.errors import BadInput
 from harness.models.base import VLA
 
 _WRAPPER_PARTS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def profile_layers(model: VLA) -> list[nn.Module]:
-    """The modules of the profile's classes, innermost first.
+    """The modules of the classes to wrap, innermost first.
 
-    Raises ValueError when a class the profile names does not occur: silently wrapping nothing would measure
-    another backend than the one asked for.
+    Raises BadInput, with the classes present, when one that the profile names does not occur: silently wrapping
+    nothing would measure another backend than the one asked for.
     """
-    wanted = set(model.profile.layer_classes)
-    layers = [module for module in model.modules() if type(module).__name__ in wanted]
-    missing = wanted - {type(module).__name__ for module in layers}
-    if missing:
-        raise ValueError(f"{type(model).__name__}'s profile names {sorted(missing)}, which the model does not contain")
-    return layers[::-1]
+    return _modules_of(model, "transformer_layer_cls_to_wrap", model.profile.transformer_layer_cls_to_wrap)
+
+
+def recomputed_layers(model: VLA) -> list[nn.Module]:
+    """The modules that activation checkpointing wraps, innermost first. Raises BadInput as `profile_layers` does."""
+    classes = model.profile.recomputed_classes
+    return profile_layers(model) if classes is None else _modules_of(model, "recomputed_classes", classes)
+
+
+def _modules_of(model: VLA, key: str, classes: tuple[str, ...]) -> list[nn.Module]:
+    present = {type(module).__name__ for module in model.modules()}
+    for name in classes:
+        if name not in present:
+            raise BadInput(type(model).__name__, f"profile.{key}", name, "the class of a module in it", present)
+    return [module for module in model.modules() if type(module).__name__ in classes][::-1]
 
 
 def sharding_units(model: VLA) -> list[nn.Module]:
@@ -44,8 +54,8 @@ def sharding_units(model: VLA) -> list[nn.Module]:
 
 
 def checkpoint_layers(model: VLA) -> None:
-    """Recomputes the activations of each profile layer in the backward (torch, non-reentrant), in place."""
-    layers = {id(layer) for layer in profile_layers(model)}
+    """Recomputes the activations of the profile's layers in the backward (torch, non-reentrant), in place."""
+    layers = {id(layer) for layer in recomputed_layers(model)}
     apply_activation_checkpointing(
         model,
         checkpoint_wrapper_fn=lambda layer: checkpoint_wrapper(

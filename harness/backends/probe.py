@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from harness.backends.modules import profile_layers
+from harness.backends.modules import recomputed_layers
 from harness.models.base import VLA
 
 
@@ -16,24 +16,33 @@ class Observed:
     """Facts of the first optimizer step, as seen by a hook inside the model."""
 
     parameter_dtype: torch.dtype
+    autocast_dtype: torch.dtype | None
     recomputed: bool
     micro_batch: int
     accumulation: int
 
 
 class Probe:
-    """A forward hook on one weight-bearing module of a profile layer, removed after the first optimizer step."""
+    """A forward hook on one weight-bearing module of a layer, removed after the first optimizer step."""
 
-    def __init__(self, model: VLA) -> None:
-        layers: list[nn.Module] = profile_layers(model) or [model]
-        watched = next(m for m in layers[-1].modules() if any(True for _ in m.parameters(recurse=False)))
+    def __init__(self, layer: nn.Module) -> None:
+        watched = next(m for m in layer.modules() if any(True for _ in m.parameters(recurse=False)))
         self._handle = watched.register_forward_pre_hook(self._see)
         self._dtype: torch.dtype | None = None
+        self._autocast: torch.dtype | None = None
         self._calls = self._calls_in_forward = self._micro_batch = self._accumulation = 0
         self._observed: Observed | None = None
 
+    @classmethod
+    def of(cls, model: VLA) -> Probe:
+        """On a layer that activation checkpointing would wrap; on the model where there is none."""
+        return cls((recomputed_layers(model) or [model])[-1])
+
     def _see(self, module: nn.Module, _inputs: object) -> None:
-        self._dtype = next(module.parameters(recurse=False)).dtype
+        weight = next(module.parameters(recurse=False))
+        self._dtype = weight.dtype
+        device = weight.device.type
+        self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         self._calls += 1
 
     def forward_ended(self, micro_batch: int) -> None:
@@ -49,7 +58,9 @@ class Probe:
         if self._observed is None:
             if self._dtype is None:
                 raise RuntimeError("the first step did not run the watched layer: its profile names an unused class")
-            self._observed = Observed(self._dtype, self._recomputed, self._micro_batch, self._accumulation)
+            self._observed = Observed(
+                self._dtype, self._autocast, self._recomputed, self._micro_batch, self._accumulation
+            )
             self._handle.remove()
 
     @property

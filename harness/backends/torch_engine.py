@@ -51,7 +51,7 @@ class TorchEngine(BaseEngine):
         model, optimizer = get_state_dict(self.model, self.optimizer)
         save({"model": model, "optimizer": optimizer}, checkpoint_id=folder / _STATE)
 
-    def _load_state(self, folder: Path) -> None:
+    def _load_state(self, folder: Path, ranks: int) -> None:  # noqa: ARG002 (distributed checkpoints reshard)
         model, optimizer = get_state_dict(self.model, self.optimizer)
         load({"model": model, "optimizer": optimizer}, checkpoint_id=folder / _STATE)
         set_state_dict(self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer)

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
 from harness.errors import BadInput
-
-
-@dataclass(frozen=True)
-class FSDPProfile:
-    """How a model likes to be sharded.
-
-    Attributes:
-        layer_classes: names of the module classes to wrap, bottom-up, one unit each. None of them: the root alone.
-        recomputed_classes: what activation checkpointing wraps; None for the same classes.
-    """
-
-    layer_classes: tuple[str, ...] = ()
-    recomputed_classes: tuple[str, ...] | None = None
-
 
 FREEZABLE = {"vision": ("vision",), "vlm": ("vision", "projector", "language")}
 """What a suite may freeze (`CellSettings.frozen`) → the parts it consists of."""

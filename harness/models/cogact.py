@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm
 
+from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
-from harness.models.base import VLA, FSDPProfile
+from harness.models.base import VLA
 from harness.models.clip import ClipConfig, ClipTower
 from harness.models.diffusion import ddim, guided, noisy, signal_shares
 from harness.models.dit import DiT, DiTConfig

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
-from harness.models.base import VLA, FSDPProfile
+from harness.models.base import VLA
 from harness.models.flops import attention, linear
 from harness.models.joint import (
     JointLayer,

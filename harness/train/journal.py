@@ -70,7 +70,8 @@ class Journal:
         Raises DamagedRecord when the earlier attempt's rows are not all there.
         """
         step = checkpoint_step(checkpoint)
-        source = steps_file(checkpoint.parents[1], self._rank)
+        own, of_first = (steps_file(checkpoint.parents[1], rank) for rank in (self._rank, 0))
+        source = own if own.exists() else of_first  # there are more ranks now than there were
         rows = [row for row in read_rows(source) if row.step < step]
         if [row.step for row in rows] != list(range(step)):
             raise DamagedRecord(f"{source}: expected the rows of steps 0 to {step - 1}, found {len(rows)}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.processes import die_with_parent, parent_from_environment
 from harness.train.journal import (
     EXPORT,
+    LOGS,
     Journal,
     checkpoint_folder,
     failure_file,
@@ -33,7 +34,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from harness.backends import build_engine
-from harness.backends.base import Engine
+from harness.backends.base import Trained
 from harness.backends.modules import weights_sha256
 from harness.data.dataset import Batches, Dataset, open_dataset
 from harness.models import build, input_shape
@@ -74,8 +75,13 @@ def main() -> None:
     stacks.parent.mkdir(parents=True, exist_ok=True)
     with stacks.open("w") as file, explained_failure(attempt, rank):
         faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
-        with joined(spec.collective_timeout_seconds) as world:
-            Training(spec, world).run()
+        if spec.run.cell.stack == "external":
+            from harness.train.external import run_entry
+
+            run_entry(spec)
+        else:
+            with joined(spec.collective_timeout_seconds) as world:
+                Training(spec, world).run()
 
 
 @contextmanager
@@ -117,6 +123,7 @@ class Training:
         self.planned, self.cell = spec.run, spec.run.cell
         self.attempt = Path(spec.folder)
         self.journal = Journal(self.attempt, world.rank)
+        self.trained: Trained
         self.save_seconds: float | None = None
         self.load_seconds: float | None = None
         self.checkpoint_bytes: int | None = None
@@ -134,8 +141,6 @@ class Training:
         )
         model = self.build_model()
         workload = self.describe(model, batches)
-        self.journal.phase(f"building the {self.cell.backend.backend} engine")
-        self.engine: Engine = build_engine(model, self.cell, self.world.device)
         steps = Steps(
             self.planned,
             batches,
@@ -144,10 +149,9 @@ class Training:
             workload.tokens_per_sample,
             checkpoint=self.save,
             baton=Baton(self.spec.baton) if self.spec.baton else None,
-            first=self.resume() if self.spec.resume_from else 0,
         )
-        self.journal.phase("training")
-        result = train(steps, self.engine)
+        self.journal.phase(f"building the {self.cell.backend.backend} engine")
+        result = self.train_trainer(model, steps) if self.cell.stack == "trainer" else self.train_native(model, steps)
         if self.planned.kind is RunKind.LEARNING:
             self.export(dataset)
         self.report(workload, result)
@@ -189,12 +193,30 @@ class Training:
             tokens_definition=model.tokens_definition,
         )
 
+    def train_native(self, model: VLA, steps: Steps) -> LoopResult:
+        self.trained = engine = build_engine(model, self.cell, self.world.device)
+        steps.first = self.resume()
+        self.journal.phase("training")
+        return train(steps, engine)
+
+    def train_trainer(self, model: VLA, steps: Steps) -> LoopResult:
+        from harness.train.hf_trainer import TrainerStack
+
+        self.trained = stack = TrainerStack(model, steps, self.attempt / LOGS)
+        steps.first = self.resume()
+        self.journal.phase("training")
+        result = stack.train()
+        self.load_seconds = stack.load_seconds
+        return result
+
     def resume(self) -> int:
-        """Takes over an earlier attempt's checkpoint and rows; returns the next step."""
-        checkpoint = Path(str(self.spec.resume_from))
+        """Takes over an earlier attempt's checkpoint and rows, if there is one; returns the next step."""
+        if self.spec.resume_from is None:
+            return 0
+        checkpoint = Path(self.spec.resume_from)
         self.journal.phase(f"loading {checkpoint.name}")
         watch = Stopwatch()
-        self.engine.load(checkpoint)
+        self.trained.load(checkpoint)
         self.world.synchronise()
         self.load_seconds = watch.stop().wall_seconds
         return self.journal.carry_over(checkpoint)
@@ -206,7 +228,7 @@ class Training:
         self.journal.sync()
         self.world.synchronise()
         watch = Stopwatch()
-        self.engine.save(folder)
+        self.trained.save(folder)
         self.save_seconds = watch.stop().wall_seconds
         self.checkpoint_bytes = folder_bytes(folder)
         if self.world.rank == 0:
@@ -219,7 +241,7 @@ class Training:
     def export(self, dataset: Dataset) -> None:
         self.journal.phase("exporting the weights")
         folder = self.attempt / EXPORT
-        self.engine.export(folder / WEIGHTS_FILE)
+        self.trained.export(folder / WEIGHTS_FILE)
         if self.world.rank == 0:
             write_card(folder, self.cell.model, self.cell.size, dataset)
 
@@ -230,8 +252,8 @@ class Training:
                 rank=self.world.rank,
                 host=socket.gethostname(),
                 workload=workload,
-                in_force=self.engine.in_force(),
-                shard=self.engine.shard_bytes(),
+                in_force=self.trained.in_force(),
+                shard=self.trained.shard_bytes(),
                 peak_resident_bytes=result.peaks.resident_bytes,
                 peak_allocated_bytes=result.peaks.allocated_bytes,
                 peak_reserved_bytes=result.peaks.reserved_bytes,

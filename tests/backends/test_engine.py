@@ -12,11 +12,14 @@ from safetensors.torch import load_file
 
 from harness.backends import build_engine
 from harness.backends.base import Engine
+from harness.backends.checkpoint import open_checkpoint
 from harness.data.dataset import Batches, open_dataset
 from harness.errors import BadInput
 from harness.models import build, input_shape
 from harness.plan import Cell
+from harness.store import read_record, write_record
 from harness.suite import Data
+from harness.train.records import CheckpointMark
 
 CPU = torch.device("cpu")
 
@@ -34,14 +37,14 @@ def batches() -> Batches:
     return Batches(open_dataset(Data(source="synthetic"), None, input_shape("pi0", "tiny")), 0, 0, 1, 4, 1)
 
 
-def cell(backend: str = "ddp", **settings: Any) -> Cell:
+def cell(backend: str | dict[str, Any] = "ddp", **settings: Any) -> Cell:
     plain = {
         "label": "x",
         "model": "pi0",
         "size": "tiny",
         "ranks": 1,
         "micro_batch": 4,
-        "backend": {"backend": backend},
+        "backend": {"backend": backend} if isinstance(backend, str) else backend,
         "data": {"source": "synthetic"},
     }
     return Cell.model_validate(plain | settings)
@@ -149,3 +152,91 @@ def test_hyper_parameters_are_read_from_the_live_optimizer(batches):
     train(engine, batches, range(1), rate=1e-4)
     found = engine.in_force().optimizer
     assert (found.lr, found.beta1, found.beta2, found.eps, found.weight_decay) == (2e-3, 0.8, 0.9, 1e-6, 0.2)
+
+
+def test_meta_init_gives_weights_and_buffers_back(batches, tmp_path):
+    """A state dict holds no non-persistent buffer: after `to_empty` it is garbage, and the loss only a bit off."""
+
+    def engine(**options: Any) -> Engine:
+        torch.manual_seed(0)
+        model = build("pi0", "tiny")
+        model.register_buffer("frequencies", torch.arange(5.0), persistent=False)
+        model.register_buffer("kept", torch.full((3,), 7.0))
+        return build_engine(model, cell(backend={"backend": "fsdp2"} | options), CPU)
+
+    plain, refilled = engine(), engine(meta_init=True)
+    assert torch.equal(refilled.model.frequencies, torch.arange(5.0))
+    before, after = weights(plain, tmp_path / "plain"), weights(refilled, tmp_path / "refilled")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert set(after) == set(before)
+    assert [p.requires_grad for p in plain.model.parameters()] == [p.requires_grad for p in refilled.model.parameters()]
+    assert train(refilled, batches, range(2)) == train(plain, batches, range(2))
+
+
+def test_offloaded_fsdp2_computes_the_same(batches):
+    offloaded = engine_of(cell(backend={"backend": "fsdp2", "cpu_offload": True}))
+    assert train(offloaded, batches, range(2)) == train(engine_of(cell("fsdp2")), batches, range(2))
+
+
+def test_dtypes_of_the_policy_are_the_cells(batches):
+    options = {"backend": "fsdp2", "param_dtype": "bf16", "reduce_dtype": "bf16", "output_dtype": "fp32"}
+    engine = engine_of(cell(backend=options))
+    train(engine, batches, range(1))
+    force = engine.in_force()
+    assert (force.parameter_dtype, force.reduce_dtype, force.master_dtype) == ("bfloat16", "bfloat16", "float32")
+
+
+def moved(folder: Path, **changes: Any) -> None:
+    """Rewrites facts of a checkpoint's mark."""
+    mark = read_record(folder / "complete.json", CheckpointMark)
+    write_record(folder / "complete.json", mark.model_copy(update=changes))
+
+
+def test_a_checkpoint_of_other_ranks_is_loaded_only_for_the_same_training(batches, tmp_path):
+    folder, single = tmp_path / "step-1", cell(micro_batch=4)
+    engine = engine_of(single)
+    train(engine, batches, range(1))
+    engine.save(folder)
+    pair = cell(ranks=2, micro_batch=2)
+    moved(folder, ranks=2, cell_identity=pair.identity, training_identity=pair.training_identity)
+    engine_of(single).load(folder)
+    moved(folder, samples_per_step=5)
+    with pytest.raises(BadInput, match="samples_per_step"):
+        engine_of(single).load(folder)
+    moved(folder, training_identity="another")
+    with pytest.raises(BadInput, match="training_identity"):
+        engine_of(single).load(folder)
+
+
+def test_where_ranks_are_fixed_other_numbers_are_refused(batches, tmp_path):
+    engine = engine_of(cell())
+    train(engine, batches, range(1))
+    engine.save(tmp_path / "step-1")
+    moved(tmp_path / "step-1", ranks=2)
+    with pytest.raises(BadInput, match="one part per rank"):
+        open_checkpoint(tmp_path / "step-1", cell(), fixed_ranks="one part per rank")
+
+
+def test_other_versions_are_named(batches, tmp_path):
+    engine = engine_of(cell())
+    train(engine, batches, range(1))
+    engine.save(tmp_path / "step-1")
+    moved(tmp_path / "step-1", versions={"torch": "1.0.0"})
+    with pytest.warns(UserWarning, match=r"step-1 was written with torch 1\.0\.0, not "):
+        engine_of(cell()).load(tmp_path / "step-1")
+
+
+def test_a_profile_of_the_cell_wins(batches):
+    root_only = engine_of(cell("fsdp2", profile={"transformer_layer_cls_to_wrap": []}))
+    train(root_only, batches, range(1))
+    assert root_only.in_force().sharded_units == 1
+    with pytest.raises(BadInput, match=r"profile.enabled"):
+        engine_of(cell("fsdp2", profile={"enabled": False}))
+    with pytest.raises(BadInput, match='did you mean "JointLayer"'):
+        engine_of(cell("fsdp2", profile={"transformer_layer_cls_to_wrap": ["JointLayr"]}))
+
+
+def test_a_profile_may_cast_the_whole_model(batches):
+    engine = engine_of(cell("fsdp2", precision="bf16", profile={"cast_model_to_bf16_backends": ["fsdp2"]}))
+    train(engine, batches, range(1))
+    assert engine.in_force().master_dtype == "bfloat16"

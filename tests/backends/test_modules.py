@@ -12,7 +12,8 @@ from harness.backends.modules import (
     sharding_units,
     weights_sha256,
 )
-from harness.models.base import FSDPProfile
+from harness.backends.profile import FSDPProfile
+from harness.errors import BadInput
 
 
 class Inner(nn.Module):
@@ -51,7 +52,7 @@ def test_layers_come_innermost_first():
 
 
 def test_unknown_layer_class_is_an_error():
-    with pytest.raises(ValueError, match="Otter"):
+    with pytest.raises(BadInput, match=r"'Otter'.*Inner, Linear, Model, ModuleList, Outer.*did you mean \"Outer\""):
         profile_layers(Model("Outer", "Otter"))
 
 

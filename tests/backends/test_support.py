@@ -8,7 +8,7 @@ from harness.backends.support import unsupported
 from harness.plan import Cell
 
 
-def cell(backend: str, **settings: Any) -> Cell:
+def cell(backend: str = "ddp", /, **settings: Any) -> Cell:
     plain = {"label": "x", "model": "pi0", "size": "tiny", "backend": {"backend": backend}, "data": {}}
     return Cell.model_validate(plain | settings)
 
@@ -30,6 +30,37 @@ def test_activation_checkpointing_with_bf16_is_refused_for_ddp_alone(backend):
 def test_fsdp1_needs_two_ranks():
     assert "NO_SHARD" in (unsupported(cell("fsdp", ranks=1), cuda=True) or "")
     assert unsupported(cell("fsdp2", ranks=1), cuda=True) is None
+
+
+RECOMPUTE = {"activation_checkpointing": True}
+LIMITS = [
+    ({"backend": {"backend": "fsdp2", "tensor_parallel": 2}}, "tensor-parallel axis"),
+    ({"backend": {"backend": "fsdp2", "replicas": 2}, "ranks": 3}, "groups of equal size"),
+    ({"backend": {"backend": "fsdp2", "reshard_after_forward": 3}, "ranks": 4}, "must divide"),
+    ({"backend": {"backend": "deepspeed", "zero_stage": 2, "offload_parameters": True}}, "only ZeRO-3"),
+    ({"backend": {"backend": "fsdp2", "wrap": "root"}, "stack": "trainer"} | RECOMPUTE, "under the root"),
+    ({"backend": {"backend": "fsdp2", "replicas": 2}, "stack": "trainer"}, "one mesh dimension"),
+    ({"backend": {"backend": "fsdp2", "reshard_after_forward": 2}, "stack": "trainer"}, "true or false"),
+    ({"backend": {"backend": "fsdp2", "meta_init": True}, "stack": "trainer"}, "cpu_ram_efficient_loading"),
+    ({"backend": {"backend": "fsdp2", "cpu_offload": True}, "stack": "trainer"}, "pinned memory"),
+    ({"backend": {"backend": "ddp"}, "stack": "external"}, "entry"),
+    ({"backend": {"backend": "ddp"}, "entry": ["train.py"]}, "entry"),
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), LIMITS, ids=[reason for _, reason in LIMITS])
+def test_what_cannot_be_has_its_reason(settings, reason):
+    assert reason in (unsupported(cell(**settings), cuda=False) or "")
+
+
+@pytest.mark.parametrize("backend", ["ddp", "fsdp", "fsdp2", "deepspeed"])
+def test_every_backend_runs_on_the_trainer(backend):
+    assert unsupported(cell(backend, stack="trainer"), cuda=False) is None
+
+
+def test_old_torch_is_said_at_once(monkeypatch):
+    monkeypatch.setattr("harness.backends.support.version", lambda name: "2.5.1+cpu")
+    assert unsupported(cell("ddp"), cuda=False) == "torch 2.5.1+cpu is older than 2.6"
 
 
 def test_planning_needs_no_torch():

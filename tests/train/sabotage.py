@@ -18,9 +18,9 @@ if __name__ == "__main__":
 
 from torch import Tensor, nn
 
+from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch
 from harness.data.shape import InputShape
-from harness.models.base import FSDPProfile
 
 SHAPE = InputShape(
     cameras=("agentview",), image_size=8, text_slots=4, vocabulary=16, state_dim=8, action_dim=7, chunk=2

@@ -1,0 +1,182 @@
+"""Every backend on both stacks under real torchrun: the same computation, really built, exported alike."""
+
+from __future__ import annotations
+
+import hashlib
+
+import native_runs as native
+import pytest
+from safetensors.torch import load_file
+from stack_runs import Done, backend_cell, together
+
+from harness.backends.trainer import NATIVE_FSDP2, PLUGIN_FSDP2
+from harness.train.journal import latest_checkpoint
+
+STEPS = 20
+SETTINGS = {"accumulation": 2, "optimizer": {"eps": 1e-4, "schedule": "cosine", "warmup_steps": 2}}
+"""Adam divides by the gradient's size plus eps: a large eps keeps the noise of zero gradients out of the weights."""
+
+TORCH = ("ddp", "fsdp", "fsdp2", "trainer-ddp", "trainer-fsdp", "trainer-fsdp2")
+ZERO = ("zero1", "zero2", "trainer-zero1", "trainer-zero2", "zero3", "trainer-zero3")
+"""ZeRO-3 last: it replaces `torch.nn.functional.linear` for its whole process."""
+ALL = TORCH + ZERO
+OTHERS = tuple(name for name in ALL if name != "ddp")
+WRAPPERS = {"ddp": "DistributedDataParallel", "fsdp": "FullyShardedDataParallel", "fsdp2": "FSDPPi0"}
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def plain(name: str) -> str:
+    """The backend without its stack."""
+    return name.rpartition("-")[2]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Done]:
+    """A learning run of each, alike in everything else; gradients accumulate over two micro-batches."""
+    root, every = tmp_path_factory.mktemp("parity"), {"steps": STEPS, "checkpoint_every": 10}
+    done = {}
+    for names in (TORCH, ZERO):
+        done |= together(root, {name: backend_cell(name, **SETTINGS) for name in names}, **every)
+    return done
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_same_losses_and_gradient_norms(runs, name):
+    reference, other = runs["ddp"], runs[name]
+    assert max(reference.norms) > 1.0, "clipping must bite for this test to mean anything"
+    assert other.losses == pytest.approx(reference.losses, abs=1e-5)
+    assert other.norms == pytest.approx(reference.norms, rel=1e-4)
+    assert [row.learning_rate for row in other.rows] == [row.learning_rate for row in reference.rows]
+    assert reference.losses[0] != reference.losses[-1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_in_force_is_what_was_asked(runs, name):
+    backend, force = plain(name), runs[name].figures.in_force
+    assert force.wrapper == WRAPPERS.get(backend, "DeepSpeedEngine")
+    assert force.parameter_class == ("DTensor" if backend == "fsdp2" else "Parameter")
+    assert force.zero_stage == {"zero1": 1, "zero2": 2, "zero3": 3}.get(backend)
+    assert (force.world_size, force.collective_backend) == (2, "gloo")
+    assert (force.micro_batch, force.accumulation, force.clip) == (4, 2, 1.0)
+    assert force.optimizer == runs[name].cell.optimizer
+    assert force.optimizer_class == "torch.optim.adamw.AdamW"
+    assert {force.parameter_dtype, force.master_dtype, force.reduce_dtype} == {"float32"}
+    assert force.autocast_dtype is None
+    assert not force.activation_checkpointing
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_path_taken_is_recorded(runs, name):
+    mode, units = runs[name].figures.in_force.resolved_mode, runs[name].figures.in_force.sharded_units
+    if not name.startswith("trainer-"):
+        assert mode == "native"
+        assert units == (3 if name in ("fsdp", "fsdp2") else 0)  # two layers and the root
+        return
+    backend = plain(name)
+    allowed = {"ddp": ["trainer_ddp"], "fsdp": ["trainer_fsdp1"], "fsdp2": [NATIVE_FSDP2, PLUGIN_FSDP2]}
+    assert mode in allowed.get(backend, ["trainer_deepspeed"])
+    assert units >= 3 if backend in ("fsdp", "fsdp2") else units == 0
+    log = next((runs[name].folder.parent / "trainer-fsdp2" / "logs").glob("*/attempt_0/0/stdout.log"), None)
+    if name in TORCH and log is not None:
+        assert f"resolved_mode={mode} wrapper={WRAPPERS[backend]}" in log.read_text()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_rank_holds_its_share(runs, name):
+    backend, figures = plain(name), runs[name].figures
+    whole, trained = 4 * figures.workload.parameters, 4 * figures.workload.trainable_parameters
+    held = sum(shard.parameter_bytes for shard in figures.memory.shards)
+    assert held == pytest.approx(whole if backend in native.SHARDED else 2 * whole, rel=0.02)
+    # Adam's two moments; DeepSpeed also keeps a master copy apart from the parameters.
+    copies = (3 if backend.startswith("zero") else 2) * (2 if backend == "ddp" else 1)
+    assert sum(shard.optimizer_bytes for shard in figures.memory.shards) == pytest.approx(copies * trained, rel=0.02)
+
+
+def test_runs_are_comparable(runs):
+    workloads = [done.figures.workload for done in runs.values()]
+    assert all(workload == workloads[0] for workload in workloads)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_exports_hold_the_same_weights(runs, name):
+    reference, other = (load_file(runs[each].folder / "export" / "model.safetensors") for each in ("ddp", name))
+    assert list(other) == list(reference)
+    assert max(float((other[key] - reference[key]).abs().max()) for key in reference) < 2e-5
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_records_are_complete(runs, name):
+    done = runs[name]
+    assert [row.step for row in done.rows] == list(range(STEPS))
+    assert done.figures.export == "export"
+    assert done.figures.speed.measured_steps == STEPS - 2
+    assert done.figures.checkpoint_save_seconds > 0
+    assert done.figures.checkpoint_bytes > 4 * done.figures.workload.parameters
+    assert latest_checkpoint(done.folder).name == f"step-{STEPS}"
+    assert [folder.name for folder in (done.folder / "checkpoint").iterdir()] == [f"step-{STEPS}"]
+
+
+def test_the_trainer_writes_its_own_format(runs):
+    def files(name: str) -> set[str]:
+        return {file.name for file in (runs[name].folder / "checkpoint" / "step-20" / "checkpoint-20").iterdir()}
+
+    assert {"pytorch_model_fsdp.bin", "optimizer.bin", "trainer_state.json"} <= files("trainer-fsdp2")
+    assert {"pytorch_model_fsdp_0", "optimizer_0"} <= files("trainer-fsdp")
+    assert {"model.safetensors", "optimizer.pt"} <= files("trainer-ddp")
+    assert {"global_step20", "latest"} <= files("trainer-zero2")
+
+
+@pytest.mark.full
+def test_gradient_descent_without_clipping(tmp_path):
+    """Adam hides a wrong gradient scale; plain gradient descent does not."""
+    settings = {"optimizer": {"name": "sgd", "lr": 0.05}, "clip": 0.0, "accumulation": 2}
+    done = {}
+    for names in (TORCH, ZERO):
+        done |= together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
+    reference = done["ddp"]
+    assert max(reference.norms) > 1.0
+    for name, other in done.items():
+        assert other.figures.in_force.clip == 0.0, name
+        assert other.losses == pytest.approx(reference.losses, abs=1e-5), name
+        assert other.norms == pytest.approx(reference.norms, rel=1e-4), name
+
+
+@pytest.mark.full
+def test_one_step_exports_the_same_file(tmp_path):
+    """After one AdamW step in float32 without clipping, byte for byte; ZeRO-3 with its own linear layers off."""
+    zero3 = {"backend": "deepspeed", "zero_stage": 3, "memory_efficient_linear": False}
+    done = {}
+    for names in (TORCH, ZERO):
+        cells = {name: backend_cell(name, zero3 if "zero3" in name else None, clip=0.0) for name in names}
+        done |= together(tmp_path, cells, steps=1, warmup_steps=0)
+    files = {name: (each.folder / "export" / "model.safetensors").read_bytes() for name, each in done.items()}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    assert set(hashes.values()) == {hashes["ddp"]}, hashes
+
+
+@pytest.mark.full
+def test_bf16_regimes_are_named(runs, tmp_path):
+    """Float32 masters and float32 reduction everywhere; accelerate adds autocast to all but DeepSpeed."""
+    done = {}
+    for names in (TORCH, ZERO):
+        done |= together(tmp_path, {name: backend_cell(name, precision="bf16", **SETTINGS) for name in names}, steps=8)
+    for name, each in done.items():
+        force = each.figures.in_force
+        through_accelerate = name.startswith("trainer-") and "zero" not in name
+        assert force.autocast_dtype == ("bfloat16" if through_accelerate else None), name
+        assert force.parameter_dtype == ("float32" if name == "trainer-ddp" else "bfloat16"), name
+        assert (force.master_dtype, force.reduce_dtype) == ("float32", "float32"), name
+        assert each.losses == pytest.approx(runs["ddp"].losses[:8], abs=0.05), name
+        assert each.losses[0] != runs["ddp"].losses[0], name
+
+
+@pytest.mark.full
+def test_activation_checkpointing_changes_no_loss(runs, tmp_path):
+    settings = {"activation_checkpointing": True} | SETTINGS
+    done = {}
+    for names in (TORCH, ZERO):
+        done |= together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
+    for name, each in done.items():
+        assert each.figures.in_force.activation_checkpointing, name
+        assert each.losses == pytest.approx(runs["ddp"].losses, abs=1e-5), name
