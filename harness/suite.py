@@ -58,6 +58,8 @@ class CellSettings(Value):
     layout: Literal["joint", "raw"] = "joint"
     """`raw`: pi0, pi05 and dm0 read the inside of their layers from the root's forward, as Dexbotic does; then FSDP
     can wrap the root only, and recomputation finds no layer that is called. `joint`: a layer is a module."""
+    state_in_prompt: bool = False
+    """The prompt tells the robot's state too, in 256 bins: pi05's way, but not openpi's or Dexbotic's on LIBERO."""
     frozen: list[Literal["vision", "vlm"]] = []
     """Parts that do not train: `vision` is the tower that sees pixels, `vlm` tower, projector and language model."""
     profile: ProfileSettings = ProfileSettings()

@@ -16,6 +16,7 @@ from harness.data.batch import Batch, Observation
 from harness.data.recordings import OnEpisode, Recordings, Steps, View, open_recordings
 from harness.data.shape import InputShape
 from harness.data.sources import open_source
+from harness.data.state_prompt import spoken_state
 from harness.data.statistics import Statistics
 from harness.data.summary import statistics_of, windows
 from harness.data.tokens import FileTokenizer, Tokenizer, WordTokenizer
@@ -25,11 +26,16 @@ from harness.suite import Data
 
 @dataclass(frozen=True)
 class Text:
-    """Each instruction once: int64 ids (P, slots), bool mask (P, slots), and which one a sample has (N,)."""
+    """Each instruction once, in words, as int64 ids (P, slots) with bool mask (P, slots); which one a sample has (N,).
 
+    Where the prompt tells the state, no two samples need share a text: then `spoken` holds each sample's state.
+    """
+
+    prompts: tuple[str, ...]
     input_ids: Tensor
     attention_mask: Tensor
     of_sample: Tensor
+    spoken: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,25 @@ class Dataset:
 
     def observation(self, samples: Tensor, images: Tensor) -> Observation:
         """What those samples show, with `images` as the model reads them: float32 (n, cameras, 3, S, S)."""
-        text = self.text.of_sample[samples]
+        ids, filled = self._text(samples)
         return Observation(
             images=images,
             image_masks=self.image_masks[samples],
-            input_ids=self.text.input_ids[text],
-            attention_mask=self.text.attention_mask[text],
+            input_ids=ids,
+            attention_mask=filled,
             state=self.states[samples],
         )
+
+    def _text(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids and mask (n, slots)."""
+        text, spoken = self.text.of_sample[samples], self.text.spoken
+        if spoken is None:
+            return self.text.input_ids[text], self.text.attention_mask[text]
+        both = zip(text.tolist(), samples.tolist(), strict=True)
+        ids, filled = zip(
+            *(self.tokenizer.encode(self.text.prompts[prompt], spoken[sample]) for prompt, sample in both), strict=True
+        )
+        return torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(filled))
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -108,20 +125,16 @@ def open_dataset(
 def dataset_of(recordings: Recordings, data: Data, shape: InputShape) -> Dataset:
     """The samples of these recordings. Raises BadInput for instructions the model has no room for."""
     record, steps = recordings.record, recordings.steps
-    tokenizer: Tokenizer
-    if data.tokenizer is None:
-        tokenizer = WordTokenizer.of(record.prompts, shape)
-    else:
-        tokenizer = FileTokenizer.of(Path(data.tokenizer), record.prompts, shape)
-    ids, masks = zip(*(tokenizer.encode(prompt) for prompt in record.prompts), strict=True)
     statistics = statistics_of(recordings, data, shape.chunk)
+    states = statistics.states(steps.states)
+    tokenizer, text = _text(recordings, data, shape, states)
     seen = steps.cameras.any(axis=0)
     return Dataset(
         shape=shape,
         images=torch.from_numpy(recordings.images),
         image_masks=torch.from_numpy(steps.cameras),
-        text=Text(torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(masks)), torch.from_numpy(steps.prompts)),
-        states=torch.from_numpy(pad(statistics.states(steps.states), shape.state_dim)),
+        text=text,
+        states=torch.from_numpy(pad(states, shape.state_dim)),
         steps=steps,
         cameras=tuple(camera for camera, there in zip(shape.cameras, seen, strict=True) if there),
         statistics=statistics,
@@ -129,6 +142,20 @@ def dataset_of(recordings: Recordings, data: Data, shape: InputShape) -> Dataset
         damaged=record.damaged,
         content_sha256=record.content_sha256,
     )
+
+
+def _text(recordings: Recordings, data: Data, shape: InputShape, states: NDArray[np.float32]) -> tuple[Tokenizer, Text]:
+    prompts, spoken, longest = tuple(recordings.record.prompts), None, ""
+    if shape.state_in_prompt:
+        spoken = tuple(spoken_state(state) for state in states)
+        longest = spoken_state(np.ones(states.shape[1], np.float32))
+    tokenizer: Tokenizer
+    if data.tokenizer is None:
+        tokenizer = WordTokenizer.of(prompts, shape, longest)
+    else:
+        tokenizer = FileTokenizer.of(Path(data.tokenizer), prompts, shape, longest)
+    ids, masks = (torch.from_numpy(np.stack(part)) for part in zip(*map(tokenizer.encode, prompts), strict=True))
+    return tokenizer, Text(prompts, ids, masks, torch.from_numpy(recordings.steps.prompts), spoken)
 
 
 def pad(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:

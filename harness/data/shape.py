@@ -19,7 +19,8 @@ class InputShape(Value):
     """Height and width of the square frames, in pixels."""
     text_slots: int = Field(ge=1)
     prompt_template: str = "{prompt}"
-    """Text around the instruction, for a checkpoint's own tokenizer; the word tokenizer needs none."""
+    """Text around the instruction, for a checkpoint's own tokenizer; the word tokenizer needs none. With `{state}` in
+    it the prompt tells the robot's state too (`harness.data.state_prompt`)."""
     vocabulary: int = Field(ge=3)
     """Rows of the text embedding, padding and unknown word included."""
     state_dim: int = Field(ge=8)
@@ -28,3 +29,7 @@ class InputShape(Value):
     """LIBERO's 7 action values, padded with zeros up to this."""
     chunk: int = Field(ge=1)
     """Actions predicted per look."""
+
+    @property
+    def state_in_prompt(self) -> bool:
+        return "{state}" in self.prompt_template

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.shape import InputShape
+from harness.data.state_prompt import BINS
 from harness.errors import BadInput
 
 Encoded = tuple[NDArray[np.int64], NDArray[np.bool_]]
@@ -22,8 +23,8 @@ Encoded = tuple[NDArray[np.int64], NDArray[np.bool_]]
 class Tokenizer(Protocol):
     """Instructions to ids of a fixed length."""
 
-    def encode(self, prompt: str) -> Encoded:
-        """What does not fit is cut off."""
+    def encode(self, prompt: str, state: str = "") -> Encoded:
+        """What does not fit is cut off. `state` is `spoken_state`'s, where the prompt is to tell it."""
         ...
 
 
@@ -51,27 +52,27 @@ class WordTokenizer:
     slots: int
 
     @classmethod
-    def of(cls, prompts: Iterable[str], shape: InputShape) -> WordTokenizer:
-        """The vocabulary of these prompts.
+    def of(cls, prompts: Iterable[str], shape: InputShape, state: str = "") -> WordTokenizer:
+        """The vocabulary of these prompts; with a state such as `state` in them, of all its bins too.
 
         Raises:
             BadInput: a prompt has more words than slots, or all have more words than the embedding has rows.
         """
         prompts = sorted(set(prompts))
+        slots = shape.text_slots - len(words_of(state))
         for prompt in prompts:
-            if len(words_of(prompt)) > shape.text_slots:
-                raise BadInput(
-                    "demonstrations", "instruction", prompt, f'at most {shape.text_slots} words besides "the"'
-                )
-        words = sorted({word for prompt in prompts for word in words_of(prompt)})
+            if len(words_of(prompt)) > slots:
+                raise BadInput("demonstrations", "instruction", prompt, f'at most {slots} words besides "the"')
+        bins = {str(number) for number in range(BINS)} if state else set()
+        words = sorted({word for prompt in prompts for word in words_of(prompt)} | bins)
         if len(words) > shape.vocabulary - FIRST_WORD:
             limit = shape.vocabulary - FIRST_WORD
             raise BadInput("demonstrations", "instructions", len(words), f"at most {limit} different words")
         return cls(tuple(words), shape.text_slots)
 
-    def encode(self, prompt: str) -> Encoded:
+    def encode(self, prompt: str, state: str = "") -> Encoded:
         known = {word: number for number, word in enumerate(self.words, FIRST_WORD)}
-        return _padded([known.get(word, UNKNOWN) for word in words_of(prompt)], self.slots, PADDING)
+        return _padded([known.get(word, UNKNOWN) for word in words_of(f"{prompt} {state}")], self.slots, PADDING)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class FileTokenizer:
     Attributes:
         folder: `tokenizer.json` or the files of the checkpoint's own kind, with `tokenizer_config.json`.
         slots: ids per prompt.
-        template: the model's text around the instruction, which stands in it as `{prompt}`.
+        template: the model's text around the instruction, which stands in it as `{prompt}` (and the state as
+            `{state}`).
     """
 
     folder: Path
@@ -89,8 +91,8 @@ class FileTokenizer:
     template: str
 
     @classmethod
-    def of(cls, folder: Path, prompts: Iterable[str], shape: InputShape) -> FileTokenizer:
-        """Reads the files, and tries them on these prompts.
+    def of(cls, folder: Path, prompts: Iterable[str], shape: InputShape, state: str = "") -> FileTokenizer:
+        """Reads the files, and tries them on these prompts, with `state` in them where the template has a place.
 
         Raises:
             BadInput: the folder holds no tokenizer, a prompt needs more slots than there are, or an id is beyond the
@@ -98,7 +100,7 @@ class FileTokenizer:
         """
         tokenizer = cls(folder, shape.text_slots, shape.prompt_template)
         for prompt in sorted(set(prompts)):
-            ids = tokenizer._ids(prompt)
+            ids = tokenizer._ids(prompt, state)
             if len(ids) > shape.text_slots:
                 raise BadInput(
                     folder, "instruction", prompt, f"at most {shape.text_slots} tokens, these are {len(ids)}"
@@ -107,17 +109,17 @@ class FileTokenizer:
                 raise BadInput(folder, "token", max(ids), f"ids below {shape.vocabulary}, the model's text embedding")
         return tokenizer
 
-    def encode(self, prompt: str) -> Encoded:
-        return _padded(self._ids(prompt), self.slots, self._loaded.pad_token_id or PADDING)
+    def encode(self, prompt: str, state: str = "") -> Encoded:
+        return _padded(self._ids(prompt, state), self.slots, self._loaded.pad_token_id or PADDING)
 
     def save(self, folder: Path) -> None:
         """Writes the tokenizer's files, in transformers' own layout."""
         self._loaded.save_pretrained(folder)
 
-    def _ids(self, prompt: str) -> list[int]:
+    def _ids(self, prompt: str, state: str) -> list[int]:
         # As openpi and Dexbotic clean it (`Pi0Tokenization`): underscores and line ends become spaces.
         text = prompt.strip().replace("_", " ").replace("\n", " ")
-        ids: list[int] = self._loaded(self.template.format(prompt=text))["input_ids"]
+        ids: list[int] = self._loaded(self.template.format(prompt=text, state=state))["input_ids"]
         return ids
 
     @cached_property

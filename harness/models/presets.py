@@ -22,6 +22,12 @@ C = TypeVar("C")
 
 CAMERAS = ("agentview", "robot0_eye_in_hand")
 
+
+def _with_text(config: FlowConfig, slots: int, vocabulary: int) -> FlowConfig:
+    shape = config.shape.model_copy(update={"text_slots": slots, "vocabulary": vocabulary})
+    return replace(config, shape=shape)
+
+
 PI0: dict[str, FlowConfig] = {
     "tiny": FlowConfig(
         shape=InputShape(
@@ -75,10 +81,11 @@ PI0: dict[str, FlowConfig] = {
 }
 
 PI05: dict[str, FlowConfig] = {
-    "tiny": PI0["tiny"],
-    "micro": PI0["micro"],
+    # Slots and words for a state in the prompt: 8 numbers of 256.
+    "tiny": _with_text(PI0["tiny"], slots=24, vocabulary=320),
+    "micro": _with_text(PI0["micro"], slots=24, vocabulary=512),
     # openpi's `pi05_base`. LIBERO's training takes 10 actions per chunk instead of 50.
-    "full": replace(PI0["full"], shape=PI0["full"].shape.model_copy(update={"text_slots": 200})),
+    "full": _with_text(PI0["full"], slots=200, vocabulary=257_152),
 }
 
 DM0: dict[str, FlowConfig] = {

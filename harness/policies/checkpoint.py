@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from harness.data.batch import Observation
 from harness.data.dataset import pad
 from harness.data.recordings import View, stacked
+from harness.data.state_prompt import spoken_state
 from harness.data.transforms import pixels
 from harness.errors import DamagedRecord
 from harness.models import build
@@ -72,14 +73,15 @@ class CheckpointPolicy:
         if look.state.shape != (width,) or not np.isfinite(look.state).all():
             raise PolicyFault(f"the state must be {width} finite numbers, as in training; found {look.state}")
         images = stacked({camera: look.images[camera][None] for camera in self.card.cameras}, self._view)
-        ids, filled = self._tokenizer.encode(look.prompt)
-        state = pad(self.card.statistics.states(look.state[None]), shape.state_dim)
+        state = self.card.statistics.states(look.state[None])
+        spoken = spoken_state(state[0]) if shape.state_in_prompt else ""
+        ids, filled = self._tokenizer.encode(look.prompt, spoken)
         return Observation(
             images=pixels(torch.from_numpy(images)),
             image_masks=torch.from_numpy(self._filled)[None],
             input_ids=torch.from_numpy(ids)[None],
             attention_mask=torch.from_numpy(filled)[None],
-            state=torch.from_numpy(state),
+            state=torch.from_numpy(pad(state, shape.state_dim)),
         )
 
 

@@ -37,6 +37,7 @@ from harness.backends import build_engine
 from harness.backends.base import Trained
 from harness.backends.modules import weights_sha256
 from harness.data.dataset import Batches, Dataset, open_dataset
+from harness.data.state_prompt import with_state_in_prompt
 from harness.models import build, input_shape
 from harness.models.base import VLA
 from harness.plan import RunKind
@@ -165,6 +166,8 @@ class Training:
             self.journal.phase(f"reading episode {read} of {total}")
 
         shape = input_shape(self.cell.model, self.cell.size)
+        if self.cell.state_in_prompt:
+            shape = with_state_in_prompt(shape)
         return open_dataset(self.cell.data, folder, shape, cache=cache, on_episode=on_episode)
 
     def build_model(self) -> VLA:
