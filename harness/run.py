@@ -20,6 +20,7 @@ from harness.evaluate import evaluate_arm
 from harness.machine import Fingerprint, git_commit
 from harness.plan import Plan
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
+from harness.report.dossier import Dossier, gather
 from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
 from harness.train.launch import launch, launch_in_turns
@@ -54,7 +55,9 @@ def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -
     display.say(f"result: {result.path}")
     with result.locked():
         _do_remaining_work(plan, result, place, display)
-        return result, conclude(result, place)
+        dossier = conclude_dossier(result, place)
+        write_page(result, dossier)
+        return result, dossier.comparison
 
 
 def unfinished_result(plan: Plan, store: Store) -> ResultFolder | None:
@@ -175,12 +178,30 @@ def _sentence(record: RunRecord) -> str:
 def conclude(result: ResultFolder, place: Workplace) -> Comparison:
     """Compares what is recorded and writes `comparison.json` and `report.md`."""
     plan = read_plan(result)
+    return _compared(result, place, plan, read_results(result, plan))
+
+
+def conclude_dossier(result: ResultFolder, place: Workplace) -> Dossier:
+    """As `conclude`, with everything that plots and page need."""
+    plan = read_plan(result)
     results = read_results(result, plan)
+    return gather(_compared(result, place, plan, results), plan, results, result, place.store)
+
+
+def _compared(result: ResultFolder, place: Workplace, plan: Plan, results: Results) -> Comparison:
     baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
     comparison = compare(plan, results, baseline, load_published())
     write_record(result.comparison_file, comparison)
     write_atomically(result.report_file, render(comparison, plan, results))
     return comparison
+
+
+def write_page(result: ResultFolder, dossier: Dossier) -> Path:
+    """`report.html`: the report for people who click. Draws plots, so it takes a second or two."""
+    from harness.report.html import render_html
+
+    write_atomically(result.page_file, render_html(dossier))
+    return result.page_file
 
 
 def read_baseline(file: Path) -> Baseline | None:

@@ -151,6 +151,10 @@ class ResultFolder:
         return self.path / "report.md"
 
     @property
+    def page_file(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def command_file(self) -> Path:
         return self.path / "command.txt"
 

@@ -1,4 +1,4 @@
-"""`harness compare`, `report`, `clean`: commands about results that are there."""
+"""`harness compare`, `clean`: commands about results that are there."""
 
 from __future__ import annotations
 
@@ -44,15 +44,6 @@ def compare_again(name: str | None, output: Output) -> ExitCode:
     else:
         show(comparison, output.console)
     return comparison.exit_code
-
-
-def report(name: str, output: Output) -> None:
-    from harness.run import Workplace, conclude
-
-    result = output.store.find(name)
-    place = Workplace(output.store, output.baseline_folder, fingerprint(), "")
-    comparison = conclude(result, place)
-    print(comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
 
 
 class Freed(Value):
