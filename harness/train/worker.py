@@ -45,6 +45,7 @@ from harness.policies.card import WEIGHTS_FILE, write_card
 from harness.store import folder_bytes, read_record, remove_folder, write_record
 from harness.train.loop import DivergedError, LoopResult, Steps, train
 from harness.train.meter import Stopwatch
+from harness.train.plant import plant_gradient, planted
 from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec, Workload
 from harness.train.turns import Baton
 from harness.train.world import World, joined
@@ -142,6 +143,7 @@ class Training:
         )
         model = self.build_model()
         workload = self.describe(model, batches)
+        plant_gradient(model, self.planned.planted, self.world.rank)
         steps = Steps(
             self.planned,
             batches,
@@ -197,7 +199,8 @@ class Training:
         )
 
     def train_native(self, model: VLA, steps: Steps) -> LoopResult:
-        self.trained = engine = build_engine(model, self.cell, self.world.device)
+        engine = build_engine(model, self.cell, self.world.device)
+        self.trained = engine = planted(engine, self.planned.planted, self.world.device)
         steps.first = self.resume()
         self.journal.phase("training")
         return train(steps, engine)
