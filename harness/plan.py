@@ -12,7 +12,7 @@ from harness.backends.options import BackendOptions
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.records import Record, Value
-from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, Suite, TaskSuite, Throughput
+from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, ModelEntry, Suite, TaskSuite, Throughput
 
 TIMING_METRICS = 3
 """Gated figures of a timing run (`harness.compare.metrics`): step time, peak memory, parameter bytes."""
@@ -164,7 +164,7 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
     reasons = {cell.label: unsupported(cell, cuda) for cell in cells}
     able = [cell for cell in cells if reasons[cell.label] is None]
     timing = _timing_runs(suite.throughput, able, suite.seed, cuda) if suite.throughput else []
-    learning = _learning_runs(suite.learning, able) if suite.learning else []
+    learning = _learning_runs(suite.learning, able, suite.models) if suite.learning else []
     if suite.throughput and suite.purpose == "gate":
         _refuse_blind_gate(name, suite.throughput, suite.gate, TIMING_METRICS * len(able))
     return Plan(
@@ -205,7 +205,7 @@ def _cell(suite: Suite, model: str, backend: str) -> Cell:
     entry, chosen = suite.models[model], suite.backends[backend]
     layers = [
         suite.defaults.model_dump(exclude_unset=True),
-        entry.model_dump(exclude_unset=True, exclude={"model", "size", "reading"}),
+        entry.model_dump(exclude_unset=True, exclude={"model", "size", "reading", "learning_steps"}),
         chosen.settings.model_dump(exclude_unset=True),
     ]
     settings: dict[str, Any] = {}
@@ -256,20 +256,24 @@ def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int, cuda: boo
     return runs
 
 
-def _learning_runs(learning: Learning, cells: list[Cell]) -> list[PlannedRun]:
+def _learning_runs(learning: Learning, cells: list[Cell], models: dict[str, ModelEntry]) -> list[PlannedRun]:
     changes = {
         key: value
         for key, value in (("micro_batch", learning.micro_batch), ("optimizer", learning.optimizer))
         if value is not None
     }
+
+    def steps(cell: Cell) -> int:
+        return models[cell.label.split("-", 1)[0]].learning_steps or learning.steps
+
     return [
         PlannedRun(
             cell=cell.model_copy(update=changes),
             kind=RunKind.LEARNING,
             repeat=index,
             training_seed=seed,
-            steps=learning.steps,
-            warmup_steps=min(5, learning.steps - 1),
+            steps=steps(cell),
+            warmup_steps=min(5, steps(cell) - 1),
             checkpoint_every=learning.checkpoint_every,
         )
         for index, seed in enumerate(learning.training_seeds)

@@ -89,6 +89,8 @@ class ModelEntry(CellSettings):
     size: str = "micro"
     reading: Reading | None = None
     """What it gives replaces the same keys of `[data]` for this model."""
+    learning_steps: int | None = Field(default=None, ge=1)
+    """Replaces `learning.steps` for this model."""
 
     @field_validator("model")
     @classmethod
