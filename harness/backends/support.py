@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from harness.backends.options import DeepSpeedOptions, Fsdp2Options
+from harness.models import MODELS, RAW_LAYOUT
 
 if TYPE_CHECKING:
     from harness.plan import Cell
@@ -24,6 +25,8 @@ def unsupported(cell: Cell, cuda: bool) -> str | None:
         return f"torch {version('torch')} is older than {'.'.join(map(str, OLDEST_TORCH))}"
     if (cell.stack == "external") != (cell.entry is not None):
         return "a cell of stack external names its script as entry = [script, arguments …], and no other cell does"
+    if cell.layout == "raw" and cell.model in MODELS and cell.model not in RAW_LAYOUT:
+        return f"{cell.model} calls its layers as modules in Dexbotic too: there is no other layout to reproduce"
     if cell.backend.backend == "fsdp" and cell.ranks == 1:
         return "FSDP1 does not shard over one rank: it switches to NO_SHARD by itself"
     if isinstance(cell.backend, Fsdp2Options):

@@ -62,7 +62,7 @@ def audit(a: RunRecord, b: RunRecord) -> list[Difference]:
         for f in facts
         if f.reference != f.candidate
     ]
-    return blocking + list(_versions(a, b))
+    return [*blocking, *_layout(a, b), *_versions(a, b)]
 
 
 def _missing(a: RunRecord, b: RunRecord) -> Difference:
@@ -108,6 +108,14 @@ def _request(a: RunRecord, b: RunRecord) -> Iterator[_Fact]:
     yield _Fact("stack", a.run.cell.stack, b.run.cell.stack, "another training loop around the backend")
     yield _Fact("steps", a.run.steps, b.run.steps, "another length of run")
     yield _Fact("hardware", a.fingerprint.hardware_key, b.fingerprint.hardware_key, "another machine")
+
+
+def _layout(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
+    """The same computation; what can be wrapped and recomputed is another thing, and may be what is compared."""
+    old, new = a.run.cell.layout, b.run.cell.layout
+    if old != new:
+        why = "the same computation, with other modules to shard and to recompute"
+        yield Difference(name="layout", reference=old, candidate=new, why=why, blocking=False)
 
 
 def _versions(a: RunRecord, b: RunRecord) -> Iterator[Difference]:

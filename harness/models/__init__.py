@@ -21,6 +21,9 @@ MODELS = {
 }
 """Name → the function that builds it from a size. A suite may name any such function of any package itself."""
 
+RAW_LAYOUT = ("pi0", "pi05", "dm0")
+"""Those of `MODELS` that have the layout `raw` (`CellSettings.layout`)."""
+
 SIZES = ("full", "micro", "tiny")
 """What each of `MODELS` comes in: the published size, one that learns on a CPU, one for tests."""
 

@@ -27,6 +27,11 @@ def test_activation_checkpointing_with_bf16_is_refused_for_ddp_alone(backend):
     assert unsupported(cell(backend, activation_checkpointing=True), cuda=False) is None
 
 
+def test_raw_layout_is_for_the_models_whose_layers_dexbotic_reads():
+    assert unsupported(cell("fsdp2", model="dm0", layout="raw"), cuda=False) is None
+    assert "cogact calls its layers" in (unsupported(cell("fsdp2", model="cogact", layout="raw"), cuda=False) or "")
+
+
 def test_fsdp1_needs_two_ranks():
     assert "NO_SHARD" in (unsupported(cell("fsdp", ranks=1), cuda=True) or "")
     assert unsupported(cell("fsdp2", ranks=1), cuda=True) is None

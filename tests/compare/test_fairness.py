@@ -84,6 +84,13 @@ def test_seed_hardware_and_length_of_run_are_named() -> None:
     assert [d.name for d in audit(plain, a_run("fsdp2", run=longer))] == ["steps"]
 
 
+def test_another_layout_is_named_and_does_not_block() -> None:
+    run = a_run("fsdp2").run
+    raw = run.model_copy(update={"cell": run.cell.model_copy(update={"layout": "raw"})})
+    found = audit(a_run("zero3"), a_run("fsdp2", run=raw))
+    assert [(d.name, d.blocking) for d in found] == [("layout", False)]
+
+
 def test_a_run_without_facts_is_not_alike() -> None:
     assert [d.name for d in audit(a_run("zero3"), a_failed_run("fsdp2", Outcome.OOM))] == ["facts"]
 
