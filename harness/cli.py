@@ -42,6 +42,9 @@ Sets = Annotated[
     typer.Option("--set", help="Change one value: --set throughput.steps=10. May be repeated.", metavar="KEY=VALUE"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="Leave a trace of two further steps of each cell's first timing run.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the final summary only.")]
 
 RESULTS, BASELINES = Path("results"), Path("baselines")
@@ -68,6 +71,7 @@ def run(
     models: Models = None,
     backends: Backends = None,
     sets: Sets = None,
+    profile: Profile = False,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -77,7 +81,7 @@ def run(
     from harness.commands import suites as commands
 
     request = commands.Request(suite, models, backends, sets or [])
-    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet)))
+    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile))
 
 
 @app.command()
@@ -91,6 +95,7 @@ def train(
     micro_batch: Annotated[int, typer.Option(help="Samples per rank and step.")] = 8,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
     sets: Sets = None,
+    profile: Profile = False,
     results: Results = RESULTS,
     json: Json = False,
     quiet: Quiet = False,
@@ -106,7 +111,7 @@ def train(
         steps=steps,
         settings={"ranks": ranks, "micro_batch": micro_batch, "precision": precision},
     )
-    raise SystemExit(commands.run_tables("train", tables, sets or [], Output(results, BASELINES, json, quiet)))
+    raise SystemExit(commands.run_tables("train", tables, sets or [], Output(results, BASELINES, json, quiet), profile))
 
 
 @app.command()
@@ -334,6 +339,29 @@ def baseline_history(
     from harness.commands import baselines as commands
 
     commands.history(suite, baselines, json)
+
+
+@app.command()
+def frontier(
+    suite: SuiteFile,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    limit: Annotated[int, typer.Option(help="Largest micro-batch of interest.", min=1)] = 1024,
+    address_space: Annotated[
+        float | None,
+        typer.Option("--address-space", help="GiB a rank may take beyond its libraries (CPU).", metavar="GIB"),
+    ] = None,
+    results: Results = RESULTS,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find each cell's largest micro-batch before out-of-memory, by bisection in fresh processes."""
+    from harness.commands import frontier as commands
+    from harness.commands.suites import Request
+
+    request = Request(suite, models, backends, sets or [])
+    raise SystemExit(commands.frontier(request, limit, address_space, Output(results, BASELINES, json, quiet)))
 
 
 @app.command()

@@ -18,7 +18,7 @@ from harness.demonstrations import demonstrations_folder, demonstrations_ready, 
 from harness.display import Display
 from harness.evaluate import evaluate_arm
 from harness.machine import Fingerprint, git_commit
-from harness.plan import Plan
+from harness.plan import Plan, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
 from harness.report.dossier import Dossier, gather
 from harness.report.markdown import render
@@ -39,6 +39,8 @@ class Workplace:
     baselines: BaselineFolder
     machine: Fingerprint
     command: str
+    profile: bool = False
+    """Timing runs of the first repeat leave a trace of two further steps."""
 
 
 def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
@@ -154,6 +156,7 @@ def _spec(work: Train, plan: Plan, result: ResultFolder, place: Workplace) -> Ru
         data_folder=_data_folder(plan, place.store),
         data_cache=str(place.store.decoded_frames.resolve()),
         resume_from=work.resume_from,
+        trace=place.profile and run.kind is RunKind.TIMING and run.repeat == 0,
     )
 
 

@@ -101,14 +101,14 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
     console.print(f"about {spoken(seconds)} left on a 2-core machine, {disk / MIB:.0f} MiB of disk")
 
 
-def run_suite_file(request: Request, output: Output) -> ExitCode:
+def run_suite_file(request: Request, output: Output, profile: bool) -> ExitCode:
     suite = request.load()
-    return run_plan(plan_of(request.suite.stem, suite), request.suite.read_text(), output)
+    return run_plan(plan_of(request.suite.stem, suite), request.suite.read_text(), output, profile)
 
 
-def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output) -> ExitCode:
+def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output, profile: bool) -> ExitCode:
     """A run whose suite was made from a command's options."""
-    return run_plan(plan_of(name, suite_from(f"harness {name}", tables, sets)), f"# harness {name}\n", output)
+    return run_plan(plan_of(name, suite_from(f"harness {name}", tables, sets)), f"# harness {name}\n", output, profile)
 
 
 def single_run_suite(
@@ -123,13 +123,13 @@ def single_run_suite(
     }
 
 
-def run_plan(plan: Plan, suite_text: str, output: Output) -> ExitCode:
+def run_plan(plan: Plan, suite_text: str, output: Output, profile: bool = False) -> ExitCode:
     from harness.report.terminal import show
     from harness.run import Workplace, carry_out
 
     console = output.console
     command = shlex.join(["harness", *sys.argv[1:]])
-    place = Workplace(output.store, output.baseline_folder, fingerprint(), command)
+    place = Workplace(output.store, output.baseline_folder, fingerprint(), command, profile)
     with Display(console, plan.workers, quiet=output.quiet) as display:
         result, comparison = carry_out(plan, suite_text, place, display)
     if output.json:

@@ -81,8 +81,17 @@ def _workload(a: Workload, b: Workload) -> Iterator[_Fact]:
     )
     yield _Fact("hashed batches", a.hashed_batches, b.hashed_batches, "the data hashes cover different spans")
     yield _Fact("data", a.data_sha256[:12], b.data_sha256[:12], "other samples, or another order of them")
+    yield _Fact(
+        "episodes left out", a.damaged_episodes, b.damaged_episodes, "damaged episodes of the data set were skipped"
+    )
     yield _Fact("global batch", a.samples_per_step, b.samples_per_step, "another amount of work per step")
     yield _Fact("tokens per sample", a.tokens_per_sample, b.tokens_per_sample, "another amount of work per sample")
+    yield _Fact(
+        "operations per sample",
+        a.training_flops_per_sample,
+        b.training_flops_per_sample,
+        "another amount of arithmetic",
+    )
     yield _Fact("tokens definition", a.tokens_definition, b.tokens_definition, "tokens/s would mean two things")
 
 
@@ -90,6 +99,7 @@ def _in_force(a: InForce, b: InForce) -> Iterator[_Fact]:
     yield _Fact("world size", a.world_size, b.world_size, "another number of ranks")
     yield _Fact("collective backend", a.collective_backend, b.collective_backend, "another transport")
     yield _Fact("parameter dtype", a.parameter_dtype, b.parameter_dtype, "the forward computes in another precision")
+    yield _Fact("autocast dtype", a.autocast_dtype, b.autocast_dtype, "another part of the forward is rounded")
     yield _Fact("master dtype", a.master_dtype, b.master_dtype, "the optimizer updates in another precision")
     yield _Fact("reduce dtype", a.reduce_dtype, b.reduce_dtype, "gradients travel in another precision")
     yield _Fact("micro-batch", a.micro_batch, b.micro_batch, "other kernel shapes and activation memory")

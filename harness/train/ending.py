@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from harness.store import read_record, write_atomically
 from harness.train.journal import EXPORT, read_rows, report_file, steps_file
 from harness.train.meter import final_loss, merge_ranks, speed
-from harness.train.records import Memory, Outcome, RankReport, RunSpec, StepRow
+from harness.train.peaks import peak_flops, utilisation
+from harness.train.records import Memory, Outcome, RankReport, RunSpec, Speed, StepRow
 
 STEPS_FILE = "steps.parquet"
 
@@ -27,10 +28,13 @@ def read_steps(attempt_folder: Path) -> list[StepRow]:
     return [StepRow.model_validate(row) for row in pyarrow.parquet.read_table(file).to_pylist()]
 
 
-def gather_figures(spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
+def gather_figures(spec: RunSpec, outcome: Outcome, gpus: list[str]) -> dict[str, Any]:
     """Writes `steps.parquet` and returns the fields of RunRecord that hold figures.
 
     Only a run that ended well has any; in all others they are None.
+
+    Args:
+        gpus: names of the machine's devices; empty on CPU.
     """
     attempt, ranks = Path(spec.folder), range(spec.run.cell.ranks)
     rows = merge_ranks([read_rows(steps_file(attempt, rank)) for rank in ranks])
@@ -39,17 +43,34 @@ def gather_figures(spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
     reports = [read_record(report_file(attempt, rank), RankReport) for rank in ranks] if ended_well else []
     first = reports[0] if reports else None
     cpu_seconds = _most([report.cpu_seconds_per_step for report in reports])
+    figures = speed(rows, spec.run.warmup_steps, cpu_seconds) if first else None
     return {
         "workload": first.workload if first else None,
         "in_force": first.in_force if first else None,
-        "speed": speed(rows, spec.run.warmup_steps, cpu_seconds) if first else None,
+        "speed": _with_utilisation(figures, first, gpus) if figures and first else None,
         "memory": _memory(reports) if reports else None,
+        "collectives": first.collectives if first else None,
+        "phase_peaks": first.phase_peaks if first else None,
+        "exposed_communication_share": _most([report.exposed_communication_share for report in reports]),
         "final_loss": final_loss(rows) if ended_well else None,
         "checkpoint_save_seconds": _most([report.checkpoint_save_seconds for report in reports]),
         "checkpoint_load_seconds": _most([report.checkpoint_load_seconds for report in reports]),
         "checkpoint_bytes": first.checkpoint_bytes if first else None,
         "export": EXPORT if ended_well and (attempt / EXPORT).exists() else None,
     }
+
+
+def _with_utilisation(figures: Speed, report: RankReport, gpus: list[str]) -> Speed:
+    workload, in_force = report.workload, report.in_force
+    flops, rate = workload.training_flops_per_sample, figures.samples_per_second
+    peak = peak_flops(gpus, in_force.autocast_dtype or in_force.parameter_dtype)
+    return figures.model_copy(
+        update={
+            "model_flops_per_second": None if flops is None else flops * rate,
+            "mfu": utilisation(flops, rate, in_force.world_size, peak),
+            "hfu": utilisation(workload.hardware_flops_per_sample, rate, in_force.world_size, peak),
+        }
+    )
 
 
 def _memory(reports: list[RankReport]) -> Memory:

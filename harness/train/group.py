@@ -97,7 +97,7 @@ class ProcessGroup:
 
     def conclude(self, outcome: Outcome, failure: Failure | None) -> None:
         """Writes what stays of the run, `run.json` last."""
-        figures = gather_figures(self._spec, outcome)
+        figures = gather_figures(self._spec, outcome, self._fingerprint.gpus)
         self.record = RunRecord(
             run=self._spec.run,
             attempt=self._spec.attempt,

@@ -23,6 +23,13 @@ def phase_file(attempt: Path, rank: int) -> Path:
     return attempt / f"rank-{rank}.phase"
 
 
+def phase_of(attempt: Path, rank: int) -> str:
+    """What a rank last said it was doing."""
+    with contextlib.suppress(FileNotFoundError):
+        return phase_file(attempt, rank).read_text(errors="replace") or "starting"
+    return "starting"
+
+
 def report_file(attempt: Path, rank: int) -> Path:
     return attempt / f"rank-{rank}.json"
 

@@ -14,10 +14,11 @@ from torch import Tensor
 from harness.backends.base import Engine
 from harness.data.batch import Batch
 from harness.plan import PlannedRun
+from harness.train.comm import CollectiveCounter
 from harness.train.journal import Journal
 from harness.train.memory import Peaks, read_peaks, reset_peaks
 from harness.train.meter import Lap, Stopwatch
-from harness.train.records import StepRow
+from harness.train.records import Collectives, StepRow
 from harness.train.schedule import learning_rate
 from harness.train.turns import Baton, turn_of
 from harness.train.world import World
@@ -37,6 +38,8 @@ class LoopResult:
 
     peaks: Peaks
     cpu_seconds_per_step: float | None
+    collectives: list[Collectives] | None
+    """Of the last warm-up step."""
 
 
 def measured_step(
@@ -80,6 +83,7 @@ class Steps:
     """The first step this process makes."""
     _turn: int | None = None
     _cpu_seconds: list[float] = field(default_factory=list)
+    _counter: CollectiveCounter | None = None
 
     def fetch(self, step: int) -> tuple[list[Batch], float]:
         """The micro-batches of a step, on the device, and the seconds that took."""
@@ -95,6 +99,10 @@ class Steps:
             self._turn = turn
         if step - self.first == self.run.warmup_steps:
             reset_peaks(self.world.device)
+        # Not the first step: it builds what the backends build on the way (DDP's buckets, ZeRO-3's order of layers).
+        if 0 < step - self.first == self.run.warmup_steps - 1:
+            self._counter = CollectiveCounter()
+            self._counter.__enter__()
 
     def finish(self, step: int, local_loss: Tensor, norm: float, lap: Lap, data_seconds: float) -> None:
         """Writes the step down. Raises DivergedError.
@@ -102,6 +110,8 @@ class Steps:
         Args:
             local_loss: this rank's mean loss over its micro-batches, float32 scalar.
         """
+        if self._counter is not None and step - self.first == self.run.warmup_steps - 1:
+            self._counter.__exit__(None, None, None)
         cell, loss = self.run.cell, self.world.mean(local_loss)
         self.journal.add(
             StepRow(
@@ -128,7 +138,8 @@ class Steps:
 
     def result(self) -> LoopResult:
         cpu_seconds = median(self._cpu_seconds) if self._cpu_seconds else None
-        return LoopResult(read_peaks(self.world.device), cpu_seconds)
+        counted = self._counter.counted if self._counter else None
+        return LoopResult(read_peaks(self.world.device), cpu_seconds, counted)
 
 
 def train(steps: Steps, engine: Engine) -> LoopResult:

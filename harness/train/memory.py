@@ -53,6 +53,15 @@ def peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def limit_address_space(further_bytes: int) -> None:
+    """Lets this process map so much more and no further: what is asked for beyond fails as on a full machine."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + further_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
 def out_of_memory_kills() -> int | None:
     """How often the kernel has killed for want of memory: in our own cgroup, else on the whole machine.
 

@@ -83,11 +83,21 @@ def _killed(rank: int, code: int, evidence: Evidence) -> tuple[Outcome, Failure]
 
 
 def _raised(failure: RankFailure, codes: Mapping[int, int]) -> Failure:
+    reason, peak = f"rank {failure.rank}: {failure.reason}", None
+    if failure.outcome is Outcome.OOM:
+        allocated = failure.peak_allocated_bytes
+        peak = failure.peak_resident_bytes if allocated is None else allocated
+        kind = "resident" if allocated is None else "allocated"
+        reason += (
+            f" (while {failure.phase}" + ("" if peak is None else f"; {peak // 2**20} MiB {kind} at the peak") + ")"
+        )
     return Failure(
-        reason=f"rank {failure.rank}: {failure.reason}",
+        reason=reason,
         rank=failure.rank,
         exit_code=codes.get(failure.rank),
         traceback=failure.traceback,
+        phase=failure.phase,
+        peak_bytes=peak,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from harness.machine import Fingerprint
 from harness.plan import PlannedRun
@@ -49,6 +50,10 @@ class RunSpec(Record):
     """A complete checkpoint folder of an earlier attempt (`checkpoint/step-N`)."""
     collective_timeout_seconds: float = 1800.0
     """After this a collective that waits for a missing rank fails. The launcher sets it above its own limit."""
+    trace: bool = False
+    """A profile of two further steps is wanted (`harness.train.trace`)."""
+    address_space_bytes: int | None = None
+    """What a rank may take beyond what it has after its imports (`RLIMIT_AS`); None: all there is."""
     in_turns: InTurns | None = None
     """Set by the launcher, as is the next, when the run shares the machine."""
     baton: str | None = None
@@ -119,6 +124,10 @@ class Workload(Value):
     samples_per_step: int
     tokens_per_sample: int
     tokens_definition: str
+    training_flops_per_sample: int | None = None
+    """Operations of forward and backward, counted by PyTorch on `meta` with what is frozen left frozen."""
+    hardware_flops_per_sample: int | None = None
+    """Likewise, with what activation checkpointing computes again."""
 
 
 class ShardBytes(Value):
@@ -127,6 +136,34 @@ class ShardBytes(Value):
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
+
+
+CollectiveKind = Literal[
+    "all_gather", "all_reduce", "all_to_all", "broadcast", "gather", "receive", "reduce", "reduce_scatter", "scatter",
+    "send",
+]  # fmt: skip
+
+
+class Collectives(Value):
+    """One kind of collective in one optimizer step, as one rank starts them."""
+
+    kind: CollectiveKind
+    calls: int
+    payload_bytes: int
+    """The larger side: what an all-gather gives, what a reduce-scatter takes."""
+
+    def wire_bytes(self, ranks: int) -> float:
+        """What a ring algorithm sends per rank: payload · (W - 1) / W, twice that for an all-reduce (Patarasuk and
+        Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations")."""
+        return self.payload_bytes * (ranks - 1) / ranks * (2 if self.kind == "all_reduce" else 1)
+
+
+class PhasePeaks(Value):
+    """Peaks of the CUDA allocator within a step."""
+
+    forward_backward_bytes: int
+    update_bytes: int
+    """Clipping, optimizer, clearing."""
 
 
 class RankReport(Record):
@@ -144,6 +181,13 @@ class RankReport(Record):
     peak_reserved_bytes: int | None
     cpu_seconds_per_step: float | None
     """Median process CPU time of the measured steps; None when none was measured."""
+    collectives: list[Collectives] | None = None
+    """Of the last warm-up step, data collectives only; None with fewer than two warm-up steps."""
+    exposed_communication_share: float | None = None
+    """Share of the traced steps in which communication was not hidden behind computation; None without a trace on
+    CUDA."""
+    phase_peaks: PhasePeaks | None = None
+    """Likewise."""
     checkpoint_save_seconds: float | None
     checkpoint_load_seconds: float | None
     checkpoint_bytes: int | None
@@ -159,6 +203,11 @@ class RankFailure(Record):
     traceback: str
     waited: bool
     """The exception says that another rank is gone or late: that one is at fault."""
+    phase: str = "starting"
+    """What the rank was doing."""
+    peak_resident_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    """CUDA allocator's peak since the end of warm-up, or since the start; None on CPU."""
     at: float
     """Seconds since the epoch."""
 
@@ -202,6 +251,11 @@ class Speed(Value):
     """STEADY, SLOWING or UNSTEADY (`harness.train.meter`)."""
     turn_step_seconds: list[float] = []
     """Median step of each measured turn, in order; empty in a run alone."""
+    model_flops_per_second: float | None = None
+    """Of all ranks together: counted operations of forward and backward."""
+    mfu: float | None = None
+    """Share of the devices' peak (`harness.train.peaks`), as is the next; None where the peak is not known."""
+    hfu: float | None = None
 
 
 class Memory(Value):
@@ -221,6 +275,10 @@ class Failure(Value):
     rank: int | None
     exit_code: int | None
     traceback: str | None
+    phase: str | None = None
+    """What the rank at fault was doing, where it says so itself."""
+    peak_bytes: int | None = None
+    """Out of memory: the peak that rank had reached, allocated on CUDA or else resident."""
 
 
 class RunRecord(Record):
@@ -239,6 +297,12 @@ class RunRecord(Record):
     in_force: InForce | None
     speed: Speed | None
     memory: Memory | None
+    collectives: list[Collectives] | None = None
+    """Of one step, counted by the first rank in its last warm-up step; None where there was no second one."""
+    exposed_communication_share: float | None = None
+    """Of the worst rank (`RankReport`)."""
+    phase_peaks: PhasePeaks | None = None
+    """Of the first rank."""
     final_loss: float | None
     """Mean loss of the last tenth of the steps, at least one."""
     checkpoint_save_seconds: float | None

@@ -22,6 +22,7 @@ from harness.train.journal import (
     Journal,
     checkpoint_folder,
     failure_file,
+    phase_of,
     report_file,
     stacks_file,
 )
@@ -35,18 +36,21 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from harness.backends import build_engine
 from harness.backends.base import Trained
-from harness.backends.modules import weights_sha256
+from harness.backends.modules import checkpoint_layers, weights_sha256
 from harness.data.dataset import Batches, Dataset, open_dataset
 from harness.data.state_prompt import with_state_in_prompt
 from harness.models import build, input_shape
 from harness.models.base import VLA
+from harness.models.flops import count
 from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
 from harness.store import folder_bytes, read_record, remove_folder, write_record
 from harness.train.loop import DivergedError, LoopResult, Steps, train
+from harness.train.memory import limit_address_space, peak_resident_bytes
 from harness.train.meter import Stopwatch
 from harness.train.plant import plant_gradient, planted
 from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec, Workload
+from harness.train.trace import Traced, trace_steps
 from harness.train.turns import Baton
 from harness.train.world import World, joined
 
@@ -81,9 +85,11 @@ def main() -> None:
             from harness.train.external import run_entry
 
             run_entry(spec)
-        else:
-            with joined(spec.collective_timeout_seconds) as world:
-                Training(spec, world).run()
+            return
+        with joined(spec.collective_timeout_seconds) as world:
+            if spec.address_space_bytes is not None:
+                limit_address_space(spec.address_space_bytes)
+            Training(spec, world).run()
 
 
 @contextmanager
@@ -102,6 +108,9 @@ def explained_failure(attempt: Path, rank: int) -> Iterator[None]:
                 traceback=traceback.format_exc(),
                 waited=any(phrase in text for phrase in _PEER_TROUBLE),
                 at=time.time(),
+                phase=phase_of(attempt, rank),
+                peak_resident_bytes=peak_resident_bytes(),
+                peak_allocated_bytes=torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
             ),
         )
         raise
@@ -129,6 +138,7 @@ class Training:
         self.save_seconds: float | None = None
         self.load_seconds: float | None = None
         self.checkpoint_bytes: int | None = None
+        self.traced = Traced(None, None)
 
     def run(self) -> None:
         """Everything in order. The report comes last: without it the rank did not end well."""
@@ -143,7 +153,6 @@ class Training:
         )
         model = self.build_model()
         workload = self.describe(model, batches)
-        plant_gradient(model, self.planned.planted, self.world.rank)
         steps = Steps(
             self.planned,
             batches,
@@ -186,6 +195,7 @@ class Training:
         """What must agree between runs to be compared, taken before any backend touches the model."""
         parameters = list(model.parameters())
         of_all_ranks = "".join(self.world.gather(batches.sha256(HASHED_BATCHES)))
+        training_flops, hardware_flops = self.count_flops()
         return Workload(
             parameters=sum(p.numel() for p in parameters),
             trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
@@ -196,14 +206,39 @@ class Training:
             samples_per_step=self.cell.samples_per_step,
             tokens_per_sample=model.tokens_per_sample(),
             tokens_definition=model.tokens_definition,
+            training_flops_per_sample=training_flops,
+            hardware_flops_per_sample=hardware_flops,
         )
 
+    def count_flops(self) -> tuple[int, int] | tuple[None, None]:
+        """Operations of one sample's forward and backward, without and with recomputation. Draws no random numbers.
+
+        None for a model of somebody's own that looks at values, which tensors on `meta` do not have.
+        """
+        counted = []
+        for recompute in (False, self.cell.activation_checkpointing):
+            with torch.random.fork_rng(devices=[]), torch.device("meta"):
+                model = build(self.cell.model, self.cell.size, self.cell.layout)
+                model.freeze(self.cell.frozen)
+                if recompute:
+                    checkpoint_layers(model)
+                try:
+                    counted.append(count(model).training)
+                except (NotImplementedError, RuntimeError, TypeError):
+                    return None, None
+        return counted[0], counted[1]
+
     def train_native(self, model: VLA, steps: Steps) -> LoopResult:
-        engine = build_engine(model, self.cell, self.world.device)
-        self.trained = engine = planted(engine, self.planned.planted, self.world.device)
+        plant_gradient(model, self.planned.planted, self.world.rank)
+        built = build_engine(model, self.cell, self.world.device)
+        self.trained = engine = planted(built, self.planned.planted, self.world.device)
         steps.first = self.resume()
         self.journal.phase("training")
-        return train(steps, engine)
+        result = train(steps, engine)
+        if self.spec.trace:
+            self.journal.phase("tracing")
+            self.traced = trace_steps(engine, steps, self.attempt)
+        return result
 
     def train_trainer(self, model: VLA, steps: Steps) -> LoopResult:
         from harness.train.hf_trainer import TrainerStack
@@ -264,6 +299,9 @@ class Training:
                 peak_allocated_bytes=result.peaks.allocated_bytes,
                 peak_reserved_bytes=result.peaks.reserved_bytes,
                 cpu_seconds_per_step=result.cpu_seconds_per_step,
+                collectives=result.collectives,
+                exposed_communication_share=self.traced.exposed_share,
+                phase_peaks=self.traced.phase_peaks,
                 checkpoint_save_seconds=self.save_seconds,
                 checkpoint_load_seconds=self.load_seconds,
                 checkpoint_bytes=self.checkpoint_bytes,

@@ -7,7 +7,7 @@ from comparison_records import MACHINE, a_failed_run, a_run
 
 from harness.compare.fairness import audit, audit_pairs
 from harness.suite import Optimizer
-from harness.train.records import Outcome, RunRecord
+from harness.train.records import InForce, Outcome, RunRecord, Workload
 
 WORKLOAD = {
     "parameters": ("parameters", 1),
@@ -15,14 +15,17 @@ WORKLOAD = {
     "initial weights": ("initial_weights_sha256", "b2" * 32),
     "data": ("data_sha256", "c3" * 32),
     "hashed batches": ("hashed_batches", 2),
+    "episodes left out": ("damaged_episodes", ("episode 3: no images",)),
     "global batch": ("samples_per_step", 32),
     "tokens per sample": ("tokens_per_sample", 121),
+    "operations per sample": ("training_flops_per_sample", 7),
     "tokens definition": ("tokens_definition", "text only"),
 }
 IN_FORCE = {
     "world size": ("world_size", 4),
     "collective backend": ("collective_backend", "nccl"),
     "parameter dtype": ("parameter_dtype", "bfloat16"),
+    "autocast dtype": ("autocast_dtype", "bfloat16"),
     "master dtype": ("master_dtype", "bfloat16"),
     "reduce dtype": ("reduce_dtype", "bfloat16"),
     "micro-batch": ("micro_batch", 16),
@@ -30,11 +33,30 @@ IN_FORCE = {
     "gradient clipping": ("clip", 0.0),
     "activation checkpointing": ("activation_checkpointing", True),
     "optimizer class": ("optimizer_class", "FusedAdam"),
+    "optimizer name": ("optimizer", Optimizer(name="sgd")),
     "optimizer lr": ("optimizer", Optimizer(lr=2e-3)),
+    "optimizer beta1": ("optimizer", Optimizer(beta1=0.8)),
+    "optimizer eps": ("optimizer", Optimizer(eps=1e-4)),
+    "optimizer warmup_steps": ("optimizer", Optimizer(warmup_steps=3)),
+    "optimizer final_lr_share": ("optimizer", Optimizer(final_lr_share=0.5)),
     "optimizer beta2": ("optimizer", Optimizer(beta2=0.999)),
     "optimizer weight_decay": ("optimizer", Optimizer(weight_decay=0.1)),
     "optimizer schedule": ("optimizer", Optimizer(schedule="cosine")),
 }
+
+
+COMPARED = {"backend", "wrapper", "parameter_class", "sharded_units", "zero_stage", "resolved_mode"}
+"""What two backends differ in by being two backends."""
+IMPLIED = {"hardware_flops_per_sample"}
+"""What follows from other facts: activation checkpointing."""
+
+
+def test_no_fact_of_a_run_escapes_the_audit() -> None:
+    planted = {field for field, _ in (*WORKLOAD.values(), *IN_FORCE.values())}
+    assert planted | COMPARED | IMPLIED == set(Workload.model_fields) | set(InForce.model_fields)
+    assert {name.removeprefix("optimizer ") for name in IN_FORCE if name.startswith("optimizer ")} == {
+        "class", *Optimizer.model_fields,
+    }  # fmt: skip
 
 
 def changed(part: str, field: str, value: Any) -> RunRecord:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 
 from harness.processes import die_with_parent, parent_from_environment
 from harness.train import worker
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch
 from harness.data.shape import InputShape
+from harness.train.memory import limit_address_space
 
 SHAPE = InputShape(
     cameras=("agentview",), image_size=8, text_slots=4, vocabulary=16, state_dim=8, action_dim=7, chunk=2
@@ -41,6 +43,7 @@ class Stub(nn.Module):
 
     profile = FSDPProfile(("Block",))
     tokens_definition = "one per sample"
+    shape = SHAPE
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +55,9 @@ class Stub(nn.Module):
 
     def tokens_per_sample(self) -> int:
         return 1
+
+    def freeze(self, names: Iterable[str]) -> None:
+        assert not names
 
 
 KIND, RANK, STEP = os.environ["FAULT"].split()
@@ -69,7 +75,8 @@ class FaultyBatches(RealBatches):
             if KIND == "raise":
                 raise ValueError("planted by the test")
             if KIND == "memory":
-                raise MemoryError("planted by the test")
+                limit_address_space(2**26)
+                bytearray(2**30)
             if KIND == "exit":
                 raise SystemExit(7)
             if KIND == "kill":
@@ -82,7 +89,7 @@ class FaultyBatches(RealBatches):
 
 
 worker.Batches = FaultyBatches
-worker.build = lambda model, size: Stub() if model == "stub" else REAL_BUILD(model, size)
+worker.build = lambda model, *rest: Stub() if model == "stub" else REAL_BUILD(model, *rest)
 worker.input_shape = lambda model, size: SHAPE if model == "stub" else REAL_SHAPE(model, size)
 
 if __name__ == "__main__":

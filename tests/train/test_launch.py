@@ -34,10 +34,12 @@ def test_exception_in_one_rank_is_told_in_its_own_words(monkeypatch, tmp_path):
     assert read_record(tmp_path / "run.json", RunRecord) == record
 
 
-@pytest.mark.full
-def test_memory_error_is_out_of_memory(monkeypatch, tmp_path):
+def test_a_rank_without_address_space_is_out_of_memory(monkeypatch, tmp_path):
     record = stub_run(monkeypatch, tmp_path, "memory 0 2")
-    assert (record.outcome, record.failure.rank) == (Outcome.OOM, 0)
+    assert (record.outcome, record.failure.rank, record.failure.phase) == (Outcome.OOM, 0, "training")
+    assert record.failure.traceback.rstrip().endswith("MemoryError")
+    assert record.failure.peak_bytes > 2**26
+    assert "while training" in record.failure.reason and "MiB resident at the peak" in record.failure.reason
 
 
 @pytest.mark.full

@@ -70,8 +70,13 @@ def test_earliest_of_several_raising_ranks():
     assert judge(evidence(failure(0, at=2.0), failure(1, at=1.0), codes={0: 1, 1: 1}, first=0))[1].rank == 1
 
 
-def test_outcome_of_the_failure_is_kept():
-    assert judge(evidence(failure(0, outcome=Outcome.OOM), codes={0: 1}, first=0))[0] is Outcome.OOM
+def test_out_of_memory_says_where_and_how_far():
+    short = failure(0, outcome=Outcome.OOM).model_copy(update={"phase": "training", "peak_resident_bytes": 3 * 2**20})
+    outcome, why = judge(evidence(short, codes={0: 1}, first=0))
+    assert (outcome, why.phase, why.peak_bytes) == (Outcome.OOM, "training", 3 * 2**20)
+    assert why.reason == "rank 0: E: x (while training; 3 MiB resident at the peak)"
+    on_gpu = short.model_copy(update={"peak_allocated_bytes": 5 * 2**20})
+    assert judge(evidence(on_gpu, codes={0: 1}, first=0))[1].peak_bytes == 5 * 2**20
 
 
 def test_silent_exit():

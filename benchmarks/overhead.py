@@ -1,0 +1,157 @@
+"""What the harness costs: its worker against the barest loop of the same backend and model, in turns.
+
+    python benchmarks/overhead.py                      # every native backend, about two minutes each on 2 idle cores
+    python benchmarks/overhead.py --backends ddp,zero3 --rounds 40
+
+Prints, for every backend, the ratio of wall time (harness over bare) with its 95 % interval, the same of CPU time, and
+the CPU time of the harness itself as a share of a step's. Exits with 1 when a bound is broken: the interval's upper end
+above 1.03 at steps of 100 ms or more, or a share above 1 %.
+
+Wall time is compared round by round: the two loops' turns of one round stand side by side, and the next round comes in
+opposite order. The figure of a backend is the mean log ratio over pairs of rounds; its interval is Student's t.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from overhead_rank import BARE
+
+from harness.machine import fingerprint
+from harness.plan import Cell, PlannedRun, RunKind
+from harness.statistics.interval import Interval
+from harness.statistics.ratios import paired_ratio
+from harness.train.launch import launch_in_turns
+from harness.train.records import Outcome, RunSpec
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "ddp": {"backend": "ddp"},
+    "fsdp": {"backend": "fsdp"},
+    "fsdp2": {"backend": "fsdp2"},
+    "zero1": {"backend": "deepspeed", "zero_stage": 1},
+    "zero2": {"backend": "deepspeed", "zero_stage": 2},
+    "zero3": {"backend": "deepspeed", "zero_stage": 3},
+}
+LARGEST_RATIO, LARGEST_SHARE, SHORTEST_STEP_SECONDS = 1.03, 0.01, 0.1
+WARMUP_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the harness costs under one backend."""
+
+    step_seconds: float
+    """Of the bare loop: median over turns, slowest rank."""
+    wall: Interval
+    cpu: Interval
+    own_cpu_share: float
+    """CPU time of the harness around the steps, in ranks and launcher, over CPU time of the steps."""
+
+    def broken(self) -> list[str]:
+        bounds = []
+        high = self.wall.high
+        if self.step_seconds >= SHORTEST_STEP_SECONDS and (high is None or high > LARGEST_RATIO):
+            bounds.append(f"wall ratio's upper end above {LARGEST_RATIO}")
+        if self.own_cpu_share > LARGEST_SHARE:
+            bounds.append(f"own CPU above {LARGEST_SHARE:.0%}")
+        return bounds
+
+
+def measure(backend: str, options: argparse.Namespace, folder: Path) -> Cost:
+    """Runs the two loops in turns. Raises SystemExit when one of them does not end well."""
+    specs = [spec(backend, name, options, folder) for name in ("harness", BARE)]
+    started = time.process_time()
+    records = launch_in_turns(
+        specs, fingerprint(), hang_seconds=300.0, on_step=lambda _place, _row: None, worker="overhead_rank"
+    )
+    launcher = time.process_time() - started
+    turns = []
+    for order, record in zip(specs, records, strict=True):
+        expected = Outcome.CRASHED if order.run.cell.label.endswith(BARE) else Outcome.OK  # a bare rank reports nothing
+        files = sorted(Path(order.folder).glob("rank-*.turns.json"))
+        if record.outcome is not expected or len(files) != options.ranks:
+            raise SystemExit(f"{order.run.key}: {record.outcome}: {record.failure and record.failure.reason}")
+        turns.append([json.loads(file.read_text()) for file in files])
+    return cost(turns[0], turns[1], launcher, options.turn_steps)
+
+
+def cost(harness: list[dict[str, Any]], bare: list[dict[str, Any]], launcher_cpu: float, turn_steps: int) -> Cost:
+    """From the notes of both loops' ranks; the first turn is the warm-up and left out."""
+    figures = {}
+    for place, name in ((0, "wall"), (1, "cpu")):
+        ours, theirs = (_slowest(ranks, place) for ranks in (harness, bare))
+        figures[name] = paired_ratio(_there_and_back(theirs), _there_and_back(ours))
+    cpu = sum(seconds for rank in harness for _, seconds in rank["turns"])
+    own = sum(rank["own_cpu_seconds"] for rank in harness) + launcher_cpu
+    return Cost(median(_slowest(bare, 0)) / turn_steps, figures["wall"], figures["cpu"], own / cpu)
+
+
+def _slowest(ranks: list[dict[str, Any]], place: int) -> list[float]:
+    turns = zip(*(rank["turns"][1:] for rank in ranks), strict=True)
+    return [max(note[place] for note in notes) for notes in turns]
+
+
+def _there_and_back(seconds: list[float]) -> list[float]:
+    """Geometric means of neighbouring rounds, in which the loops stood in opposite order."""
+    return [math.sqrt(a * b) for a, b in zip(seconds[::2], seconds[1::2], strict=False)]
+
+
+def spec(backend: str, loop: str, options: argparse.Namespace, folder: Path) -> RunSpec:
+    cell = Cell.model_validate(
+        {
+            "label": f"{backend}-{loop}",
+            "model": "pi0",
+            "size": options.size,
+            "ranks": options.ranks,
+            "micro_batch": options.micro_batch,
+            "backend": BACKENDS[backend],
+            "data": {"source": "synthetic"},
+        }
+    )
+    run = PlannedRun(
+        cell=cell, kind=RunKind.TIMING, repeat=0, training_seed=7, warmup_steps=WARMUP_STEPS, block=backend,
+        steps=WARMUP_STEPS + options.rounds * options.turn_steps, turn_steps=options.turn_steps,
+    )  # fmt: skip
+    return RunSpec(run=run, attempt=1, seed=7, folder=str(folder / run.key), data_folder=None, resume_from=None)
+
+
+def shown(interval: Interval) -> str:
+    return f"{interval.estimate:.3f} [{interval.low or math.nan:.3f}, {interval.high or math.nan:.3f}]"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backends", default=",".join(BACKENDS))
+    parser.add_argument("--rounds", type=int, default=24, help="turns of each loop")
+    parser.add_argument("--turn-steps", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--micro-batch", type=int, default=8)
+    parser.add_argument("--size", default="micro")
+    options = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    print("| backend | bare step ms | wall ratio | CPU ratio | own CPU % | bounds |\n|---|---|---|---|---|---|")
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="harness-overhead-") as folder:
+        for backend in options.backends.split(","):
+            found = measure(backend, options, Path(folder))
+            broken = found.broken()
+            failed = failed or bool(broken)
+            print(
+                f"| {backend} | {found.step_seconds * 1e3:.0f} | {shown(found.wall)} | {shown(found.cpu)} | "
+                f"{found.own_cpu_share:.2%} | {'; '.join(broken) or 'kept'} |",
+                flush=True,
+            )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
