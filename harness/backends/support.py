@@ -25,10 +25,18 @@ def unsupported(cell: Cell, cuda: bool) -> str | None:
         return f"torch {version('torch')} is older than {'.'.join(map(str, OLDEST_TORCH))}"
     if (cell.stack == "external") != (cell.entry is not None):
         return "a cell of stack external names its script as entry = [script, arguments …], and no other cell does"
-    if cell.layout == "raw" and cell.model in MODELS and cell.model not in RAW_LAYOUT:
-        return f"{cell.model} calls its layers as modules in Dexbotic too: there is no other layout to reproduce"
-    if cell.backend.backend == "fsdp" and cell.ranks == 1:
-        return "FSDP1 does not shard over one rank: it switches to NO_SHARD by itself"
+    limits = [
+        (
+            cell.layout == "raw" and cell.model in MODELS and cell.model not in RAW_LAYOUT,
+            f"{cell.model} calls its layers as modules in Dexbotic too: there is no other layout to reproduce",
+        ),
+        (
+            cell.backend.backend == "fsdp" and cell.ranks == 1,
+            "FSDP1 does not shard over one rank: it switches to NO_SHARD by itself",
+        ),
+    ]
+    if limit := next((reason for applies, reason in limits if applies), None):
+        return limit
     if isinstance(cell.backend, Fsdp2Options):
         reason = _fsdp2(cell.backend, cell.ranks)
     elif isinstance(cell.backend, DeepSpeedOptions):
