@@ -182,10 +182,12 @@ def _visible(loc: tuple[int | str, ...]) -> list[str]:
 
 def _keys_at(loc: tuple[int | str, ...]) -> list[str]:
     """Valid keys of the table at a path, found by walking the types of `Suite`."""
+    model: type[BaseModel] = Suite
     if len(loc) > 2 and loc[0] == "backends":
         options = next((BACKENDS[str(part)] for part in loc[2:] if part in BACKENDS), None)
-        return [*(options.model_fields if options else ()), *CellSettings.model_fields]
-    model: type[BaseModel] = Suite
+        model, loc = CellSettings, tuple(part for part in loc[2:] if part not in _HIDDEN)
+        if not loc:
+            return [*(options.model_fields if options else ()), *CellSettings.model_fields]
     for part in loc:
         field = model.model_fields.get(str(part)) or next(
             (f for f in model.model_fields.values() if f.alias == part), None

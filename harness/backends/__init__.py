@@ -44,9 +44,10 @@ def build_engine(model: VLA, cell: Cell, device: torch.device) -> Engine:
 def prepare_model(model: VLA, cell: Cell) -> None:
     """Profile and precision, in place: what comes before a backend on either stack. Raises BadInput."""
     from harness.backends.modules import round_to_bfloat16
+    from harness.backends.profile import resolved_profile
 
     backend = cell.backend.backend
-    model.profile = cell.profile.over(model.profile)
+    model.profile = resolved_profile(cell.profile, cell.model, model.profile)
     if backend in ("fsdp", "fsdp2") and not model.profile.enabled:
         raise BadInput(cell.label, "profile.enabled", False, f"true, or a model that {backend} can wrap")
     if cell.precision == "bf16" and backend in model.profile.cast_model_to_bf16_backends:

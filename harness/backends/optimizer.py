@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from harness.errors import MachineFault
 from harness.suite import Optimizer
 
 
@@ -35,9 +36,14 @@ def settings_in_force(optimizer: torch.optim.Optimizer, asked: Optimizer) -> Opt
     """The hyper-parameters read back from the live optimizer; the schedule is the loop's and taken from `asked`.
 
     `lr` is what the optimizer was built with: the schedule moves the current value.
+
+    Raises:
+        MachineFault: an external script has brought another optimizer than these two.
     """
-    group = optimizer.param_groups[0]
-    name = {torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}[type(optimizer)]
+    group, names = optimizer.param_groups[0], {torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
+    name = names.get(type(optimizer))
+    if name is None:
+        raise MachineFault(f"{type(optimizer).__name__}'s settings are not known here; those of AdamW and SGD are")
     found = {"name": name, "lr": optimizer.defaults["lr"], "weight_decay": group["weight_decay"]}
     if name == "adamw":
         found |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "eps": group["eps"]}

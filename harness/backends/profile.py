@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from harness.errors import BadInput
 from harness.records import Value
 
 
@@ -30,16 +32,15 @@ class FSDPProfile:
 
 
 class ProfileSettings(Value):
-    """`profile = { … }` in a suite: what is given replaces what the model declares."""
+    """`profile = { … }` in a suite: what is given replaces what the base says."""
 
+    base: Literal["model", "dexbotic"] = "model"
+    """What the model declares, or what Dexbotic declares of its model of that name."""
     transformer_layer_cls_to_wrap: tuple[str, ...] | None = None
     recomputed_classes: tuple[str, ...] | None = None
     enabled: bool | None = None
     cpu_ram_efficient_loading: bool | None = None
     cast_model_to_bf16_backends: tuple[str, ...] | None = None
-
-    def over(self, declared: FSDPProfile) -> FSDPProfile:
-        return replace(declared, **{name: value for name, value in self if value is not None})
 
 
 _CAST = ("fsdp", "fsdp2")
@@ -52,3 +53,27 @@ DEXBOTIC = {
 }
 """Profiles of Dexbotic's own layouts, by model (its `--train-backend` profiles): pi0 and pi05 read the parameters of
 their layers from the root's forward, hence the root alone. All build on real tensors."""
+
+
+def resolved_profile(asked: ProfileSettings, model: str, declared: FSDPProfile) -> FSDPProfile:
+    """The profile a cell runs with. On Dexbotic's base, what is recomputed stays what the model declares.
+
+    Args:
+        model: its name in a suite.
+
+    Raises:
+        BadInput: Dexbotic has no model of that name.
+    """
+    base = declared if asked.base == "model" else _dexbotics(model, declared)
+    given = {name: value for name, value in asked if name != "base" and value is not None}
+    return replace(base, **given)
+
+
+def _dexbotics(model: str, declared: FSDPProfile) -> FSDPProfile:
+    if model not in DEXBOTIC:
+        raise BadInput("models", "profile.base", "dexbotic", f"one of Dexbotic's models, not {model}", DEXBOTIC)
+    recomputed = declared.recomputed_classes
+    return replace(
+        DEXBOTIC[model],
+        recomputed_classes=declared.transformer_layer_cls_to_wrap if recomputed is None else recomputed,
+    )

@@ -104,8 +104,8 @@ def _run_as_main(script: str, arguments: list[str]) -> None:
 
 
 class TrainerMeter:
-    """Writes down the steps of a Trainer that is not ours: a callback for the clock, two wrapped calls for the loss
-    and the gradient norm.
+    """Writes down the steps of a Trainer that is not ours: a callback for the clock, and a few wrapped calls
+    for the loss and the gradient norm.
 
     Attributes:
         steps: how many were made.
@@ -123,6 +123,7 @@ class TrainerMeter:
         self._norm: float | None = None
         self._watch, self._between = Stopwatch(), Stopwatch()
         self._cpu_seconds: list[float] = []
+        trainer.compute_loss = self._noting_forward(trainer.compute_loss)
         trainer.training_step = self._keeping_loss(trainer.training_step)
         keep_norms(trainer.accelerator, self._keep_norm)
         trainer.add_callback(_callback(self))
@@ -203,11 +204,18 @@ class TrainerMeter:
         def training_step(*arguments: Any, **named: Any) -> Tensor:
             loss = step(*arguments, **named)
             self._losses.append(loss.detach().float())  # a micro-batch's share of the step's mean
-            self._probe.forward_ended(micro_batch=self._trainer.args.train_batch_size)
             self._probe.backward_ended()
             return loss
 
         return training_step
+
+    def _noting_forward(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(*arguments: Any, **named: Any) -> Any:
+            loss = compute(*arguments, **named)
+            self._probe.forward_ended(micro_batch=self._trainer.args.train_batch_size)
+            return loss
+
+        return compute_loss
 
     def _keep_norm(self, norm: float) -> None:
         self._norm = norm

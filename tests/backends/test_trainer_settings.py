@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from harness.backends.profile import DEXBOTIC, FSDPProfile, ProfileSettings
+from harness.backends.profile import FSDPProfile, ProfileSettings, resolved_profile
 from harness.backends.trainer import fsdp_config, fsdp_settings
+from harness.errors import BadInput
 from harness.models import build
 
 
@@ -43,12 +45,21 @@ def test_root_alone_wraps_no_class():
 
 def test_a_suite_replaces_what_it_names_and_nothing_else():
     declared = FSDPProfile(("Layer",), cast_model_to_bf16_backends=("fsdp",))
-    over = ProfileSettings(transformer_layer_cls_to_wrap=(), cpu_ram_efficient_loading=True).over(declared)
-    assert over == FSDPProfile((), cpu_ram_efficient_loading=True, cast_model_to_bf16_backends=("fsdp",))
-    assert ProfileSettings().over(declared) == declared
+    asked = ProfileSettings(transformer_layer_cls_to_wrap=(), cpu_ram_efficient_loading=True)
+    expected = FSDPProfile((), cpu_ram_efficient_loading=True, cast_model_to_bf16_backends=("fsdp",))
+    assert resolved_profile(asked, "pi0", declared) == expected
+    assert resolved_profile(ProfileSettings(), "pi0", declared) == declared
 
 
 def test_dexbotics_profiles():
-    assert DEXBOTIC["dm0"].transformer_layer_cls_to_wrap == ("Qwen3MLP",)
-    assert DEXBOTIC["cogact"].transformer_layer_cls_to_wrap == ("Qwen2DecoderLayer",)
-    assert {DEXBOTIC[name].transformer_layer_cls_to_wrap for name in ("pi0", "pi05")} == {()}
+    declared, asked = FSDPProfile(("JointLayer",)), ProfileSettings(base="dexbotic")
+    wrapped = {name: resolved_profile(asked, name, declared) for name in ("pi0", "pi05", "dm0", "cogact")}
+    assert wrapped["dm0"].transformer_layer_cls_to_wrap == ("Qwen3MLP",)
+    assert wrapped["cogact"].transformer_layer_cls_to_wrap == ("Qwen2DecoderLayer",)
+    assert {wrapped[name].transformer_layer_cls_to_wrap for name in ("pi0", "pi05")} == {()}
+    assert {profile.recomputed_classes for profile in wrapped.values()} == {("JointLayer",)}
+    assert wrapped["dm0"].cast_model_to_bf16_backends == ("fsdp", "fsdp2")
+    kept = resolved_profile(ProfileSettings(base="dexbotic", cast_model_to_bf16_backends=()), "dm0", declared)
+    assert (kept.transformer_layer_cls_to_wrap, kept.cast_model_to_bf16_backends) == (("Qwen3MLP",), ())
+    with pytest.raises(BadInput, match="not mine:model"):
+        resolved_profile(asked, "mine:model", declared)
