@@ -209,6 +209,50 @@ def gate(
 
 
 @app.command()
+def calibrate(
+    suite: SuiteFile,
+    repeats: Annotated[int, typer.Option(help="Fresh processes of each cell to time now; 0: only stored results.")] = 0,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    results: Results = RESULTS,
+    baselines: Baselines = BASELINES,
+    json: Json = False,
+) -> None:
+    """Say how much like runs differ on this machine, and how many of them each effect needs here."""
+    from harness.commands import drills as commands
+    from harness.commands.suites import Request
+
+    request = Request(suite, models, backends, sets or [])
+    commands.calibrate(request, repeats, Output(results, baselines, json, quiet=False))
+
+
+@app.command()
+def drill(
+    suite: SuiteFile,
+    real: Annotated[int, typer.Option(help="Nights of each kind to run for real; 0: recorded runs only.")] = 0,
+    nights: Annotated[int, typer.Option(help="Nights of each kind to put together from recorded runs.")] = 100,
+    baseline: Annotated[int, typer.Option(help="Fresh processes of the drill's baseline.")] = 10,
+    processes: Annotated[int, typer.Option(help="Fresh processes of a night.")] = 3,
+    cell: Annotated[str | None, typer.Option(help="The cell that gets the faults; the last when left out.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 7,
+    models: Models = None,
+    backends: Backends = None,
+    sets: Sets = None,
+    results: Results = RESULTS,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Plant faults and see whether the gate finds them, and whether it is quiet without. 11 when a promise breaks."""
+    from harness.commands import drills as commands
+    from harness.commands.suites import Request
+
+    request = Request(suite, models, backends, sets or [])
+    wanted = commands.DrillRequest(real, nights, baseline, processes, cell, seed)
+    raise SystemExit(commands.drill(request, wanted, Output(results, BASELINES, json, quiet)))
+
+
+@app.command()
 def report(
     result: Annotated[str | None, typer.Argument(help="As for `harness compare`.", metavar="RESULT")] = None,
     table: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +26,10 @@ class Answer:
     p_worse: float
     p_better: float
     matters: bool
-    """The change is as large as the smallest that matters."""
+    """The change may well be as large as the smallest that matters: its far bound is. A cut at the measured value
+    itself would miss half of the changes of just that size."""
     blind: bool
-    """The smallest detectable change is larger than that."""
+    """A change that matters could have stayed unseen."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class MetricQuestion:
                 n=len(new),
             ),
             effect_kind="ratio",
-            smallest_detectable=detectable,
+            smallest_detectable=None if detectable is None else max(detectable, needed),
             false_alarm_rate=self.gate.false_alarm_rate,
             n=len(new),
             reason=f"{_count(len(new), 'process')} against {len(old)}",
@@ -84,7 +86,7 @@ class MetricQuestion:
             draft=draft,
             p_worse=worse,
             p_better=better,
-            matters=max(prediction.ratio, 1 / prediction.ratio) >= needed,
+            matters=abs(math.log(prediction.ratio)) + prediction.log_reach >= math.log(needed),
             blind=detectable is None or detectable > needed,
         )
 
@@ -122,7 +124,7 @@ class SuccessQuestion:
             reference=before[0] / before[1],
             effect=difference,
             effect_kind="difference",
-            smallest_detectable=detectable,
+            smallest_detectable=None if detectable is None else max(detectable, smallest),
             false_alarm_rate=self.gate.false_alarm_rate,
             n=now[1],
             reason=f"{_count(now[1], 'episode')} against {before[1]} in {_count(len(strata), 'task')}",
@@ -131,7 +133,7 @@ class SuccessQuestion:
             draft=draft,
             p_worse=stratified_p(strata, worse=True),
             p_better=stratified_p(strata, worse=False),
-            matters=abs(difference.estimate) >= smallest,
+            matters=not difference.within(-smallest, smallest),
             blind=detectable is None or detectable > smallest,
         )
 

@@ -66,6 +66,9 @@ class Prediction(Value):
     p_larger: float
     """One-sided p value of "the new values are not larger"; 1.0 below two baseline values."""
     p_smaller: float
+    log_reach: float
+    """The true log ratio may be larger than the measured one by so much (Student's one-sided 90 % bound); 0 without
+    a spread."""
     spread: Spread | None
     """What the bound stands on; None below two values without help from their like."""
     baseline_n: int
@@ -100,8 +103,8 @@ def predict(
     spread = spread or own_spread(baseline)
     if spread is None:
         return Prediction(
-            ratio=ratio_of(shift), low=None, high=None, p_larger=1.0, p_smaller=1.0, spread=None,
-            baseline_n=n, candidate_n=k,
+            ratio=ratio_of(shift), low=None, high=None, p_larger=1.0, p_smaller=1.0, log_reach=0.0,
+            spread=None, baseline_n=n, candidate_n=k,
         )  # fmt: skip
     scale = spread.log_sd * math.sqrt(1 / k + 1 / n)
     bound = float(special.stdtrit(spread.degrees, 1 - alpha)) * scale
@@ -111,5 +114,5 @@ def predict(
         larger, smaller = (float(special.stdtr(spread.degrees, side * shift / scale)) for side in (-1, 1))
     return Prediction(
         ratio=ratio_of(shift), low=ratio_of(-bound), high=ratio_of(bound), p_larger=larger, p_smaller=smaller,
-        spread=spread, baseline_n=n, candidate_n=k,
+        log_reach=float(special.stdtrit(spread.degrees, 0.9)) * scale, spread=spread, baseline_n=n, candidate_n=k,
     )  # fmt: skip
