@@ -116,13 +116,25 @@ def train(
 
 @app.command()
 def evaluate(
-    policy: Annotated[str, typer.Option(help="expert, still, or the export folder of a learning run.")],
-    task_suite: Annotated[str, typer.Option(help="libero_spatial, libero_object, libero_goal or libero_10.")],
-    tasks: Annotated[str, typer.Option(help='Task numbers: "0,3,5-9".')] = "0-9",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="expert, still, the export folder of a learning run, or a server: ws://HOST:PORT (openpi), "
+            "vla-eval+ws://…, dexbotic+http://…, dexbotic-v1+http://…"
+        ),
+    ],
+    task_suite: Annotated[
+        str, typer.Option(help="libero_spatial, _object, _goal, _10, _90, or a variant such as libero_goal_swap.")
+    ],
+    tasks: Annotated[str, typer.Option(help='Task numbers: "0,3,5-9", or all.')] = "all",
     episodes: Annotated[int, typer.Option(help="Episodes per task, from initial state 0 on.")] = 10,
     protocol: Annotated[str, typer.Option(help="Preset of the evaluation protocol.")] = "micro",
+    replan_steps: Annotated[int | None, typer.Option(help="Actions executed per chunk, if not the preset's.")] = None,
+    control: Annotated[str | None, typer.Option(help="Run a control beside the policy: expert or still.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of scenes and policy noise.")] = 7,
     workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
+    executor: Annotated[str, typer.Option(help="Where they run: local, or ray for a Ray cluster.")] = "local",
+    max_errors: Annotated[int, typer.Option(help="Errors after which the policy's evaluation ends.")] = 20,
     results: Results = RESULTS,
     json: Json = False,
     quiet: Quiet = False,
@@ -130,7 +142,19 @@ def evaluate(
     """Run a policy in LIBERO and report its success rate with its interval. Goes on where it was."""
     from harness.commands import jobs as commands
 
-    request = commands.EvaluationRequest(policy, task_suite, tasks, episodes, protocol, seed, workers)
+    request = commands.EvaluationRequest(
+        policy=policy,
+        task_suite=task_suite,
+        tasks=tasks,
+        episodes=episodes,
+        protocol=protocol,
+        seed=seed,
+        workers=workers,
+        replan_steps=replan_steps,
+        max_errors=max_errors,
+        control=control,
+        executor=executor,
+    )
     raise SystemExit(commands.evaluate(request, Output(results, BASELINES, json, quiet)))
 
 
@@ -385,6 +409,35 @@ def baseline_history(
     commands.history(suite, baselines, json)
 
 
+@app.command("models")
+def list_models(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only these; a module:function of your own too.", metavar="MODEL")
+    ] = None,
+    size: Annotated[str, typer.Option(help="full, micro or tiny.")] = "full",
+    precision: Annotated[str, typer.Option(help="Of the static memory: bf16 or fp32.")] = "bf16",
+    json: Json = False,
+) -> None:
+    """List the models: parameters by part, tokens and operations per sample, static memory per rank."""
+    from harness.commands import models as commands
+
+    commands.show_models(names or [], size, precision, json)
+
+
+@app.command()
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(help="The export folder of a learning run.", metavar="CHECKPOINT")],
+    format_name: Annotated[str, typer.Option("--format", help="Names to write: dexbotic-cogact, lerobot-pi0, …")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder.", metavar="DIR")],
+    shard_gb: Annotated[float, typer.Option(help="Largest file, in GB.", min=0.001)] = 5.0,
+    json: Json = False,
+) -> None:
+    """Write a trained policy as safetensors in the names of transformers, openpi, lerobot or Dexbotic."""
+    from harness.commands import models as commands
+
+    commands.export(checkpoint, format_name, output, shard_gb, json)
+
+
 @app.command()
 def frontier(
     suite: SuiteFile,
@@ -419,7 +472,7 @@ def doctor(results: Results = RESULTS, json: Json = False) -> None:
 @app.command()
 def clean(
     results: Results = RESULTS,
-    demonstrations: Annotated[bool, typer.Option("--demos", help="Demonstrations too.")] = False,
+    demonstrations: Annotated[bool, typer.Option("--demos", help="Demonstrations and decoded frames too.")] = False,
     json: Json = False,
 ) -> None:
     """Free the checkpoints of finished runs and the leftovers of failed attempts. Records and exports stay."""

@@ -34,8 +34,8 @@ def title(work: Work) -> str:
         case TakeTurns(runs=runs):
             labels = ", ".join(train.run.cell.label for train in runs)
             return f"{runs[0].run.kind} in turns, repeat {runs[0].run.repeat}: {labels}"
-        case Evaluate(arm=arm, episodes=episodes):
-            return f"evaluating {arm.name}, {len(episodes)} episodes"
+        case Evaluate(arms=arms):
+            return f"evaluating {', '.join(part.arm.name for part in arms)}: {work.episodes} episodes"
         case AskGate():
             return "comparing with the baseline"
 

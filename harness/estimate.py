@@ -14,6 +14,8 @@ _SAMPLE_SECONDS = {"micro": 0.014, "tiny": 0.002}
 _PARAMETERS = {"micro": 1_500_000, "tiny": 100_000}
 _EPISODE_SECONDS = {"expert": 6.0, "still": 8.0}
 _LEARNED_EPISODE_SECONDS = 14.0
+_POOL_STARTUP_SECONDS = 30.0
+"""Starting the simulators and compiling their first scenes."""
 _DEMONSTRATION_SECONDS = 9.0
 _DEMONSTRATION_BYTES = 6_000_000
 _EVALUATED_BYTES = 12_000
@@ -35,8 +37,10 @@ def work_seconds(work: Work, workers: int) -> float:
             return sum(work_seconds(train, workers) for train in runs)
         case AskGate():
             return 2.0
-        case Evaluate(arm=arm, episodes=episodes):
-            return 5.0 + len(episodes) * _EPISODE_SECONDS.get(arm.name, _LEARNED_EPISODE_SECONDS) / workers
+        case Evaluate(arms=arms):
+            each = [_EPISODE_SECONDS.get(part.arm.name, _LEARNED_EPISODE_SECONDS) for part in arms]
+            acting = sum(len(part.episodes) * seconds for part, seconds in zip(arms, each, strict=True))
+            return _POOL_STARTUP_SECONDS + acting / workers
 
 
 def plan_seconds(plan: Plan, progress: Progress) -> float:

@@ -1,53 +1,96 @@
-"""Evaluating one arm of a plan: which policy, under which protocol, what is left, what is kept."""
+"""Evaluating the arms of a plan: which policies, under which protocol, what is left, what is kept."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from harness.display import Display
 from harness.errors import HarnessError
-from harness.libero.pool import evaluate
+from harness.evaluate_progress import EvaluationProgress
+from harness.libero.executors import Executor
+from harness.libero.pool import ArmToPlay, evaluate
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
 from harness.plan import Plan, PlannedArm
 from harness.policies.base import Policy
+from harness.policies.probe import probe
 from harness.store import ResultFolder, append_line, read_lines, read_record, write_record
-from harness.work import Evaluate
+from harness.suite import Evaluation
+from harness.work import ArmEpisodes, Evaluate
 
 
-def evaluate_arm(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fingerprint, display: Display) -> None:
+def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fingerprint, display: Display) -> None:
     """Runs the episodes that have no record yet; each is on disk before the next begins.
 
+    Every policy is probed before anything is run.
+
     Raises:
-        HarnessError: the arm's earlier episodes were run under another protocol, or the policy cannot be loaded.
+        HarnessError: an arm's earlier episodes were run under another protocol, or a policy cannot be loaded, does not
+            answer, or answers with what cannot be executed.
     """
     assert plan.evaluation is not None
-    protocol = preset(plan.evaluation.protocol)
-    folder, file = result.arm(work.arm.name), result.episodes_file(work.arm.name)
-    export = _export_folder(work.arm, result)
-    arm_file = folder / "protocol.json"
-    arm = _arm_record(arm_file, work.arm, protocol, export, machine)
-    earlier = len(read_lines(file, EpisodeRecord))
-    counts: dict[str, int] = {}
+    protocol = protocol_of(plan.evaluation)
+    records = {part.arm.name: _arm_record(part.arm, protocol, result, machine) for part in work.arms}
+    progress = EvaluationProgress(work, _recorded(result, plan), plan.evaluation.max_errors, plan.gate.confidence)
 
-    def on_record(record: EpisodeRecord) -> None:
-        append_line(file, record.model_dump_json())
-        counts[record.outcome] = counts.get(record.outcome, 0) + 1
-        display.advance(sum(counts.values()), len(work.episodes), _spoken(counts))
+    def on_record(record: EpisodeRecord) -> frozenset[str]:
+        append_line(result.episodes_file(record.arm), record.model_dump_json())
+        unwanted = progress.take(record)
+        display.advance(progress.done, work.episodes, progress.spoken())
+        return unwanted
 
-    report = evaluate(
-        work.arm.name,
-        (lambda: _load(export)) if export else None,
-        list(work.episodes),
-        protocol,
-        workers=plan.evaluation.workers,
-        max_tries=plan.evaluation.max_tries,
-        on_record=on_record,
-        actions_folder=folder / "actions",
-    )
-    write_record(arm_file, arm.model_copy(update={"gl_vendor": report.gl_vendor, "gl_renderer": report.gl_renderer}))
-    display.finish(_spoken(counts) + (f", {earlier} more from before" if earlier else ""))
+    with ExitStack() as open_policies:
+        arms = [_arm_to_play(part, protocol, result, open_policies, display) for part in work.arms]
+        report = evaluate(
+            arms,
+            protocol,
+            workers=plan.evaluation.workers,
+            max_tries=plan.evaluation.max_tries,
+            on_record=on_record,
+            executor=_executor(plan.evaluation),
+        )
+    for arm in arms:
+        rendered = {"gl_vendor": report.gl_vendor, "gl_renderer": report.gl_renderer}
+        write_record(_arm_file(result, arm.name), records[arm.name].model_copy(update=rendered))
+    lost = f"; {report.replaced} simulators replaced" if report.replaced else ""
+    display.finish(f"{progress.spoken()} ({report.scenes} scenes compiled{lost})")
+
+
+def protocol_of(evaluation: Evaluation) -> Protocol:
+    """The protocol that a plan's evaluation names, with what it changes of it."""
+    return preset(evaluation.protocol, evaluation.replan_steps)
+
+
+def _recorded(result: ResultFolder, plan: Plan) -> list[EpisodeRecord]:
+    return [record for arm in plan.arms for record in read_lines(result.episodes_file(arm.name), EpisodeRecord)]
+
+
+def _arm_to_play(
+    part: ArmEpisodes, protocol: Protocol, result: ResultFolder, open_policies: ExitStack, display: Display
+) -> ArmToPlay:
+    arm, policy = part.arm, _policy(part.arm, result)
+    if policy is not None:
+        open_policies.callback(policy.close)
+        for task_suite in dict.fromkeys(key.task_suite for key in part.episodes):
+            answer = probe(policy, protocol, task_suite).spoken()
+        display.say(f"      {arm.name}: {answer}")
+    return ArmToPlay(arm.name, list(part.episodes), policy, result.arm(arm.name) / "actions")
+
+
+def _policy(arm: PlannedArm, result: ResultFolder) -> Policy | None:
+    """None for a control."""
+    if arm.url is not None:
+        from harness.policies.remote import remote_policy
+
+        return remote_policy(arm.url)
+    export = _export_folder(arm, result)
+    if export is None:
+        return None
+    from harness.policies.checkpoint import CheckpointPolicy
+
+    return CheckpointPolicy(export)
 
 
 def _export_folder(arm: PlannedArm, result: ResultFolder) -> Path | None:
@@ -58,16 +101,22 @@ def _export_folder(arm: PlannedArm, result: ResultFolder) -> Path | None:
     return result.attempts(arm.run_key)[-1] / "export"
 
 
-def _load(export: Path) -> Policy:
-    from harness.policies.checkpoint import CheckpointPolicy
+def _executor(evaluation: Evaluation) -> Executor | None:
+    """None for this machine."""
+    if evaluation.executor == "local":
+        return None
+    from harness.libero.ray_executor import RayExecutor
 
-    return CheckpointPolicy(export)
+    return RayExecutor()
 
 
-def _arm_record(
-    file: Path, arm: PlannedArm, protocol: Protocol, export: Path | None, machine: Fingerprint
-) -> ArmRecord:
+def _arm_file(result: ResultFolder, arm: str) -> Path:
+    return result.arm(arm) / "protocol.json"
+
+
+def _arm_record(arm: PlannedArm, protocol: Protocol, result: ResultFolder, machine: Fingerprint) -> ArmRecord:
     """The record of what makes this arm's episodes; an earlier one must agree."""
+    file = _arm_file(result, arm.name)
     if file.exists():
         earlier = read_record(file, ArmRecord)
         if earlier.protocol != protocol:
@@ -78,7 +127,7 @@ def _arm_record(
         return earlier
     record = ArmRecord(
         arm=arm.name,
-        policy=str(export) if export else arm.name,
+        policy=arm.url or str(_export_folder(arm, result) or arm.name),
         protocol=protocol,
         fingerprint=machine,
         gl_vendor=None,
@@ -86,7 +135,3 @@ def _arm_record(
     )
     write_record(file, record)
     return record
-
-
-def _spoken(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "nothing left to do"

@@ -12,7 +12,7 @@ from harness.backends.options import BackendOptions
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.records import Record, Value
-from harness.suite import CellSettings, Data, Evaluation, Gate, Learning, ModelEntry, Suite, TaskSuite, Throughput
+from harness.suite import CellSettings, Data, Evaluation, EvaluationSuite, Gate, Learning, ModelEntry, Suite, Throughput
 
 TIMING_METRICS = 3
 """Gated figures of a timing run (`harness.compare.metrics`): step time, peak memory, parameter bytes."""
@@ -26,6 +26,8 @@ class Cell(CellSettings):
     label: str
     model: str
     size: str
+    init: str | None = None
+    """Where the initial weights come from; None: fresh from the seed."""
     backend: BackendOptions
     data: Data
 
@@ -95,7 +97,7 @@ class Unsupported(Value):
 class EpisodeKey(Value):
     """What an episode depends on, besides the policy. Pairs are made by this key."""
 
-    task_suite: TaskSuite
+    task_suite: EvaluationSuite
     task: int
     initial_state: int
     seed: int
@@ -110,6 +112,8 @@ class PlannedArm(Value):
     """The learning run whose export is the policy; None for controls."""
     checkpoint: str | None = None
     """An export folder given by hand, when there is no such run."""
+    url: str | None = None
+    """A policy server, see `harness.policies.remote`."""
 
 
 class Plan(Record):
@@ -205,7 +209,7 @@ def _cell(suite: Suite, model: str, backend: str) -> Cell:
     entry, chosen = suite.models[model], suite.backends[backend]
     layers = [
         suite.defaults.model_dump(exclude_unset=True),
-        entry.model_dump(exclude_unset=True, exclude={"model", "size", "reading", "learning_steps"}),
+        entry.model_dump(exclude_unset=True, exclude={"model", "size", "init", "reading", "learning_steps"}),
         chosen.settings.model_dump(exclude_unset=True),
     ]
     settings: dict[str, Any] = {}
@@ -215,6 +219,7 @@ def _cell(suite: Suite, model: str, backend: str) -> Cell:
         label=f"{model}-{backend}",
         model=entry.model,
         size=entry.size,
+        init=entry.init,
         backend=chosen.options,
         data=suite.data.model_copy(update=entry.reading.model_dump(exclude_unset=True) if entry.reading else {}),
         **settings,

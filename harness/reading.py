@@ -57,7 +57,9 @@ def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]
 
 
 def _evaluated(result: ResultFolder, arm: str) -> frozenset[EpisodeKey]:
-    return frozenset(record.key for record in read_lines(result.episodes_file(arm), EpisodeRecord))
+    """Episodes that need not be played again: an error is no outcome, and has another go with the next command."""
+    outcomes = {record.key: record.outcome for record in read_lines(result.episodes_file(arm), EpisodeRecord)}
+    return frozenset(key for key, outcome in outcomes.items() if outcome != "error")
 
 
 def read_results(result: ResultFolder, plan: Plan) -> Results:

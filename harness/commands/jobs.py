@@ -14,7 +14,8 @@ from harness.errors import BadInput, ExitCode
 from harness.libero.protocol import preset
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm, planned_episodes
-from harness.suite import CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges
+from harness.policies.remote import check_url, is_url
+from harness.suite import CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges, task_count
 from harness.suite_file import explain
 
 
@@ -27,6 +28,11 @@ class EvaluationRequest:
     protocol: str
     seed: int
     workers: int
+    replan_steps: int | None = None
+    max_errors: int = 20
+    control: str | None = None
+    """A control to be run beside the policy."""
+    executor: str = "local"
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,14 @@ class DemosRequest:
 
 
 def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
-    """A plan with nothing to train and one arm."""
+    """A plan with nothing to train: the policy's arm, and a control's beside it if one is wanted."""
     preset(request.protocol)
-    evaluation = Evaluation(
-        protocol=request.protocol, arms=["expert"], scopes=[_scope(request)], workers=request.workers
-    )
+    evaluation = _evaluation(request)
+    arms = [_arm(request.policy)]
+    if request.control is not None:
+        if request.control not in CONTROLS:
+            raise BadInput("--control", None, request.control, "a control", CONTROLS)
+        arms += [PlannedArm(name=request.control)] if request.control != request.policy else []
     plan = Plan(
         suite="evaluate",
         purpose="bench",
@@ -57,7 +66,7 @@ def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
         runs=[],
         unsupported=[],
         reference=None,
-        arms=[_arm(request.policy)],
+        arms=arms,
         episodes=planned_episodes(evaluation, request.seed),
         evaluation=evaluation,
         gate=Gate(),
@@ -65,12 +74,31 @@ def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
     return run_plan(plan, "# harness evaluate\n", output)
 
 
+def _evaluation(request: EvaluationRequest) -> Evaluation:
+    tables = {
+        "protocol": request.protocol,
+        "arms": ["expert"],
+        "scopes": [_scope(request)],
+        "workers": request.workers,
+        "replan_steps": request.replan_steps,
+        "executor": request.executor,
+        "max_errors": request.max_errors,
+    }
+    try:
+        return Evaluation.model_validate(tables)
+    except ValidationError as error:
+        raise explain("harness evaluate", error) from None
+
+
 def _arm(policy: str) -> PlannedArm:
     if policy in CONTROLS:
         return PlannedArm(name=policy)
+    if is_url(policy):
+        check_url(policy)
+        return PlannedArm(name="server", url=policy)
     folder = Path(policy)
     if not (folder / "model.safetensors").is_file():
-        expected = "a control, or an export folder with model.safetensors"
+        expected = "a control, an export folder with model.safetensors, or a URL such as ws://127.0.0.1:8000"
         raise BadInput("--policy", None, policy, expected, CONTROLS)
     return PlannedArm(name="checkpoint", checkpoint=str(folder.resolve()))
 
@@ -80,7 +108,7 @@ def _scope(request: EvaluationRequest) -> Scope:
         raise BadInput("--episodes", None, request.episodes, f"1 to {INITIAL_STATES}: a task's initial states")
     tables = {
         "task_suite": request.task_suite,
-        "tasks": _tasks(request.tasks),
+        "tasks": list(range(task_count(request.task_suite))) if request.tasks == "all" else _tasks(request.tasks),
         "initial_states": f"0-{request.episodes - 1}",
     }
     try:

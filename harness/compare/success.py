@@ -12,7 +12,7 @@ from harness.statistics.interval import Interval
 from harness.statistics.power import detectable_paired_difference
 from harness.statistics.proportions import Pairs, mcnemar_p, noninferior, paired_difference, wilson
 from harness.statistics.ratios import mean_interval
-from harness.suite import TASK_SUITES, Gate
+from harness.suite import TASK_SUITES, Gate, in_order
 
 ALL = "all"
 SEEDS_FOR_A_BACKEND = 3
@@ -65,10 +65,8 @@ class PairedSuccess(Value):
 def arm_success(arm: str, episodes: list[EpisodeRecord], planned: int, confidence: float) -> ArmSuccess:
     """Counts and rates of one arm; `episodes` are this arm's alone."""
     rates = []
-    for task_suite in TASK_SUITES:
+    for task_suite in in_order(e.key.task_suite for e in episodes):
         counts = Counter(e.outcome for e in episodes if e.key.task_suite == task_suite)
-        if not counts:
-            continue
         valid = counts["success"] + counts["failure"]
         rates.append(
             TaskSuiteRate(
@@ -80,7 +78,7 @@ def arm_success(arm: str, episodes: list[EpisodeRecord], planned: int, confidenc
                 rate=wilson(counts["success"], valid, confidence) if valid else None,
             )
         )
-    known = [rate.rate.estimate for rate in rates if rate.rate is not None]
+    known = [rate.rate.estimate for rate in rates if rate.rate is not None and rate.task_suite in TASK_SUITES]
     average = sum(known) / len(known) if len(known) == len(TASK_SUITES) else None
     return ArmSuccess(arm=arm, rates=rates, average=average, planned=planned, recorded=len(episodes))
 
@@ -97,7 +95,7 @@ def paired_success(
         seeds: per training seed, the episodes of the reference's and of the candidate's checkpoint.
     """
     found = {e.key.task_suite for sides in seeds for side in sides for e in side}
-    scopes = [ALL, *(suite for suite in TASK_SUITES if suite in found)]
+    scopes = [ALL, *in_order(found)]
     return [_paired(names, scope, seeds, confidence) for scope in scopes if found]
 
 

@@ -10,21 +10,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.libero.perception import Percept, images_sha256, resized, state_of
 from harness.libero.records import Protocol as EvaluationProtocol
 from harness.plan import EpisodeKey
-from harness.policies.base import Chunk, Look
+from harness.policies.base import Chunk, Look, PolicyFault
 
 ACTION_SIZE = 7
-
-
-class Percept(Protocol):
-    """The part of an observation the loop passes on."""
-
-    @property
-    def images(self) -> dict[str, NDArray[np.uint8]]: ...
-
-    @property
-    def state(self) -> NDArray[np.float64]: ...
 
 
 class Steps(Protocol):
@@ -43,13 +34,16 @@ class Ending:
         outcome: success at any step, failure (the budget is spent), or an error of the policy.
         reason: of an error.
         looks: chunks that were asked for.
-        actions: float64 (steps, 7), as executed.
+        actions: float64 (steps, 7), as executed, those of settling left out.
+        first_images_sha256, last_images_sha256: of the first and the last look, see `images_sha256`.
     """
 
     outcome: Literal["success", "failure", "error"]
     reason: str | None
     looks: int
     actions: NDArray[np.float64]
+    first_images_sha256: str | None = None
+    last_images_sha256: str | None = None
 
     @property
     def steps(self) -> int:
@@ -74,7 +68,8 @@ def play(
 ) -> Generator[Look, Chunk, Ending]:
     """One episode, from a settled scene to its ending.
 
-    Yields a look whenever a chunk is due and expects the chunk to be sent; returns the ending.
+    Yields a look whenever a chunk is due and expects the chunk to be sent, or a PolicyFault to be thrown; returns the
+    ending.
 
     Args:
         scene: just reset and settled.
@@ -82,20 +77,27 @@ def play(
         prompt: the instruction, through the protocol's template.
         with_images: whether the look at a step carries images; rendering is what an episode mostly costs.
     """
-    budget = protocol.step_budgets[key.task_suite]
+    budget, replan_steps = protocol.budget(key.task_suite), protocol.replan(key.task_suite)
     executed: list[NDArray[np.float64]] = []
-    looks = 0
+    hashes: list[str | None] = []
 
     def ending(outcome: Literal["success", "failure", "error"], reason: str | None = None) -> Ending:
-        return Ending(outcome, reason, looks, np.array(executed, dtype=np.float64).reshape(-1, ACTION_SIZE))
+        actions = np.array(executed, dtype=np.float64).reshape(-1, ACTION_SIZE)
+        return Ending(outcome, reason, len(hashes), actions, hashes[0], hashes[-1])
 
-    while len(executed) < budget:
-        chunk = yield Look(key, looks, percept.images, percept.state, prompt, look_seed(key, looks))
-        looks += 1
+    for index in range(protocol.zero_steps):
+        percept = scene.step(np.zeros(ACTION_SIZE), look=index == protocol.zero_steps - 1 and with_images(0))
+    while True:
+        look = _look(percept, key, len(hashes), protocol, prompt)
+        hashes.append(images_sha256(look.images))
+        try:
+            chunk = yield look
+        except PolicyFault as fault_of_policy:
+            return ending("error", str(fault_of_policy))
         fault = chunk_fault(chunk)
         if fault is not None:
             return ending("error", fault)
-        due = np.asarray(chunk, dtype=np.float64)[: min(protocol.replan_steps, budget - len(executed))]
+        due = np.asarray(chunk, dtype=np.float64)[: min(replan_steps, budget - len(executed))]
         for index, wanted in enumerate(due):
             action = gripper_rule(wanted, protocol)
             last = index == len(due) - 1
@@ -103,7 +105,16 @@ def play(
             executed.append(action)
             if scene.success():
                 return ending("success")
-    return ending("failure")
+        if len(executed) == budget:
+            return ending("failure")
+
+
+def _look(percept: Percept, key: EpisodeKey, replan: int, protocol: EvaluationProtocol, prompt: str) -> Look:
+    images = percept.images
+    if protocol.resize is not None:
+        images = {camera: resized(image, protocol.resize) for camera, image in images.items()}
+    state = state_of(percept, protocol.state_layout)
+    return Look(key, replan, images, state, prompt, look_seed(key, replan))
 
 
 def look_seed(key: EpisodeKey, replan: int) -> int:
@@ -128,4 +139,5 @@ def gripper_rule(action: NDArray[np.float64], protocol: EvaluationProtocol) -> N
     """The action with its gripper command as the protocol wants it."""
     if protocol.gripper == "continuous":
         return action
-    return np.append(action[:-1], -1.0 if action[-1] < 0 else 1.0)
+    opens = action[-1] > 0.5 if protocol.gripper == "unit-inverted" else action[-1] < 0
+    return np.append(action[:-1], -1.0 if opens else 1.0)

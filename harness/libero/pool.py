@@ -1,20 +1,17 @@
-"""Episodes in parallel: simulator processes around one batched policy that lives in the calling process.
+"""Episodes in parallel: simulator processes around policies that live in the calling process.
 
-A worker that dies or falls silent is replaced and its episode repeated; since an episode depends on its key and the
-policy alone, a repeat is the same episode. What still fails after `max_tries` is an error with its reason.
+All arms go through one pool, task by task, so that a process compiles a scene once for all of them. A worker that dies
+or falls silent is replaced and its episode repeated; since an episode depends on its key and the policy alone, a repeat
+is the same episode. What still fails after `max_tries` is an error with its reason.
 """
 
 from __future__ import annotations
 
 import io
-import multiprocessing
-import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 
@@ -22,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import BadInput, MachineFault
-from harness.libero.pool_worker import Answer, Beat, Brain, Broken, Finished, Stumble, serve
+from harness.libero.executors import Executor, LocalExecutor, Simulator
+from harness.libero.pool_worker import Answer, Beat, Brain, Broken, Finished, Play, Stumble
 from harness.libero.records import EpisodeRecord, Protocol
-from harness.libero.worker import one_thread_each
 from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look, Policy, PolicyFault
 from harness.store import write_atomically
@@ -38,56 +35,80 @@ _LINGER_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
+class ArmToPlay:
+    """What one arm has left to do.
+
+    Attributes:
+        name: `expert`, `still`, or the name of a policy.
+        episodes: to be played, each once.
+        policy: its owner closes it; None for the controls, which act inside the workers.
+        actions_folder: gets `actions_name(key)` per episode: `actions`, float64 (steps, 7), as executed.
+    """
+
+    name: str
+    episodes: list[EpisodeKey]
+    policy: Policy | None
+    actions_folder: Path | None
+
+    @property
+    def brain(self) -> Brain:
+        """Raises BadInput for an arm without a policy that is no control."""
+        if self.policy is not None:
+            return "policy"
+        if self.name not in CONTROLS:
+            raise BadInput("arm", None, self.name, "a control, or an arm with a policy", choices=CONTROLS)
+        return cast(Brain, self.name)
+
+
+@dataclass(frozen=True)
 class PoolReport:
     """What an evaluation cost and where it rendered; the episodes themselves go to `on_record`.
 
     Attributes:
         replaced: workers that died or hung.
-        gl_vendor, gl_renderer: None when no episode got as far as a scene.
+        scenes: scenes that were compiled.
+        gl_vendor, gl_renderer: None when no episode got as far as a scene; several on unlike machines.
     """
 
     episodes: int
     errors: int
     replaced: int
+    scenes: int
     gl_vendor: str | None
     gl_renderer: str | None
 
 
+OnRecord = Callable[[EpisodeRecord], Collection[str]]
+"""Takes an episode as it ends; returns the names of arms whose waiting episodes are not wanted any more."""
+
+
 def evaluate(
-    arm: str,
-    policy_source: Callable[[], Policy] | None,
-    episodes: list[EpisodeKey],
+    arms: list[ArmToPlay],
     protocol: Protocol,
     *,
     workers: int,
     max_tries: int,
-    on_record: Callable[[EpisodeRecord], None],
-    actions_folder: Path | None,
+    on_record: OnRecord,
+    executor: Executor | None = None,
 ) -> PoolReport:
-    """Plays every episode once and reports each as it ends.
+    """Plays every episode of every arm once and reports each as it ends.
 
     Args:
-        arm: `expert`, `still`, or the name of a policy.
-        policy_source: makes the policy, in this process; None for the controls, which act inside the workers.
         workers: simulator processes; each keeps one scene, so more of them than tasks cost more compiling.
         max_tries: tries before a dying or hanging simulator makes the episode an error.
         on_record: called in this process, in the order of endings.
-        actions_folder: gets `actions_name(key)` per episode: `actions`, float64 (steps, 7), as executed.
+        executor: where the processes run; on this machine when left out. It is closed at the end.
 
     Raises:
         BadInput: an arm without a policy that is no control.
         MachineFault: the machine cannot simulate.
     """
-    if policy_source is None and arm not in CONTROLS:
-        raise BadInput("arm", None, arm, "a control, or an arm with a policy", choices=CONTROLS)
-    brain = cast(Brain, arm) if policy_source is None else "policy"
-    policy = policy_source() if policy_source is not None else None
+    brains = {arm.name: arm.brain for arm in arms}
+    used = executor or LocalExecutor()
     try:
-        pool = _Pool(arm, brain, policy, protocol, max_tries, _Outbox(on_record, actions_folder))
-        return pool.run(episodes, workers)
+        return _Pool({arm.name: arm for arm in arms}, brains, protocol, max_tries, on_record, used).run(workers)
     finally:
-        if policy is not None:
-            policy.close()
+        used.close()
 
 
 def actions_name(key: EpisodeKey) -> str:
@@ -102,60 +123,68 @@ def load_actions(path: Path) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class _Outbox:
-    on_record: Callable[[EpisodeRecord], None]
-    actions_folder: Path | None
+class _Job:
+    """An episode of an arm."""
 
-    def put(self, record: EpisodeRecord, actions: NDArray[np.float64]) -> None:
-        """Actions first: an episode on record always has them."""
-        if self.actions_folder is not None and record.outcome in ("success", "failure"):
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, actions=actions)
-            write_atomically(self.actions_folder / actions_name(record.key), buffer.getvalue())
-        self.on_record(record)
+    arm: str
+    key: EpisodeKey
+
+    @property
+    def task(self) -> tuple[str, int]:
+        return self.key.task_suite, self.key.task
 
 
 @dataclass(eq=False)
 class _Worker:
-    process: BaseProcess
-    pipe: Connection
-    key: EpisodeKey | None = None
+    number: int
+    simulator: Simulator
+    job: _Job | None = None
     task: tuple[str, int] | None = None
     """Of the scene it holds."""
     heard: float = field(default_factory=time.monotonic)
     look: Look | None = None
     """Waiting for its chunk."""
 
+    @property
+    def pipe(self) -> Connection:
+        return self.simulator.pipe
+
 
 class _Pool:
     def __init__(
-        self, arm: str, brain: Brain, policy: Policy | None, protocol: Protocol, max_tries: int, outbox: _Outbox
+        self,
+        arms: dict[str, ArmToPlay],
+        brains: dict[str, Brain],
+        protocol: Protocol,
+        max_tries: int,
+        on_record: OnRecord,
+        executor: Executor,
     ) -> None:
-        self._arm, self._brain, self._policy = arm, brain, policy
-        self._protocol, self._max_tries, self._outbox = protocol, max_tries, outbox
-        self._waiting: list[EpisodeKey] = []
-        self._tries: dict[EpisodeKey, int] = {}
+        self._arms, self._brains, self._executor = arms, brains, executor
+        self._protocol, self._max_tries, self._on_record = protocol, max_tries, on_record
+        self._waiting = [_Job(arm.name, key) for arm in arms.values() for key in arm.episodes]
+        self._tries: dict[_Job, int] = {}
         self._workers: list[_Worker] = []
-        self._errors = self._replaced = 0
-        self._gl: tuple[str | None, str | None] = (None, None)
+        self._ended = self._errors = self._replaced = self._scenes = 0
+        self._gl: dict[tuple[str, str], None] = {}
 
-    def run(self, episodes: list[EpisodeKey], workers: int) -> PoolReport:
-        self._waiting = list(episodes)
+    def run(self, workers: int) -> PoolReport:
         try:
-            for _ in range(min(workers, len(episodes))):
-                self._start_worker()
-            while any(worker.key for worker in self._workers) or self._waiting:
+            for number in range(min(workers, len(self._waiting))):
+                self._start_worker(number)
+            while any(worker.job for worker in self._workers) or self._waiting:
                 self._turn()
         finally:
             self._stop()
-        return PoolReport(len(episodes), self._errors, self._replaced, *self._gl)
+        vendors, renderers = [vendor for vendor, _ in self._gl], [renderer for _, renderer in self._gl]
+        return PoolReport(self._ended, self._errors, self._replaced, self._scenes, _listed(vendors), _listed(renderers))
 
     def _turn(self) -> None:
         for worker in list(self._workers):
-            if worker.key is None and self._waiting:
+            if worker.job is None and self._waiting:
                 self._assign(worker)
         looking = [worker for worker in self._workers if worker.look is not None]
-        busy = [worker for worker in self._workers if worker.key is not None]
+        busy = [worker for worker in self._workers if worker.job is not None]
         heard = wait(
             [worker.pipe for worker in busy if worker.look is None],
             timeout=0.0 if len(looking) == len(busy) else _LINGER_SECONDS if looking else 1.0,
@@ -170,31 +199,24 @@ class _Pool:
 
     # --- workers -----------------------------------------------------------------------------------------
 
-    def _start_worker(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=serve, args=(theirs, os.getpid(), self._brain, self._protocol), daemon=True, name="simulator"
-        )
-        with one_thread_each():
-            process.start()
-        theirs.close()
-        self._workers.append(_Worker(process, ours))
+    def _start_worker(self, number: int) -> None:
+        self._workers.append(_Worker(number, self._executor.start(number, self._protocol)))
 
     def _assign(self, worker: _Worker) -> None:
         """The next episode of the task whose scene the worker holds, else of the task with most left per worker."""
-        left: dict[tuple[str, int], list[EpisodeKey]] = {}
-        for key in self._waiting:
-            left.setdefault((key.task_suite, key.task), []).append(key)
+        left: dict[tuple[str, int], list[_Job]] = {}
+        for job in self._waiting:
+            left.setdefault(job.task, []).append(job)
         if worker.task not in left:
-            at = [other.task for other in self._workers if other is not worker and other.key is not None]
+            at = [other.task for other in self._workers if other is not worker and other.job is not None]
             worker.task = max(left, key=lambda of: len(left[of]) / (1 + at.count(of)))
-        key = left[worker.task][0]
-        self._waiting.remove(key)
-        self._tries[key] = self._tries.get(key, 0) + 1
-        worker.key, worker.heard = key, time.monotonic()
+            self._scenes += 1
+        job = left[worker.task][0]
+        self._waiting.remove(job)
+        self._tries[job] = self._tries.get(job, 0) + 1
+        worker.job, worker.heard = job, time.monotonic()
         try:
-            worker.pipe.send(key)
+            worker.pipe.send(Play(job.key, self._brains[job.arm]))
         except OSError:
             self._lose(worker, "the simulator process was gone")
 
@@ -202,8 +224,7 @@ class _Pool:
         try:
             message = worker.pipe.recv()
         except (EOFError, OSError):
-            worker.process.join(timeout=5)
-            self._lose(worker, f"the simulator process died (exit code {worker.process.exitcode})")
+            self._lose(worker, f"the simulator process died ({worker.simulator.epitaph()})")
             return
         worker.heard = time.monotonic()
         match message:
@@ -221,57 +242,46 @@ class _Pool:
     def _lose(self, worker: _Worker, reason: str) -> None:
         """Ends a worker for good, starts another in its place, and has the episode repeated."""
         self._workers.remove(worker)
-        worker.process.kill()
-        worker.process.join()
-        worker.pipe.close()
+        worker.simulator.kill()
         self._replaced += 1
         self._retry_or_give_up(worker, reason)
-        self._start_worker()
+        self._start_worker(worker.number)
 
     def _stop(self) -> None:
         for worker in self._workers:
-            with suppress(OSError):
-                worker.pipe.send(None)
-            if worker.key is not None:
-                worker.process.kill()
+            if worker.job is not None:
+                worker.simulator.kill()
         for worker in self._workers:
-            worker.process.join(timeout=10)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-            worker.pipe.close()
+            if worker.job is None:
+                worker.simulator.leave()
         self._workers.clear()
+
+    # --- looks -------------------------------------------------------------------------------------------
+
+    def _answer(self, looking: list[_Worker]) -> None:
+        by_arm: dict[str, list[tuple[_Worker, Look]]] = {}
+        for worker in looking:
+            if worker.job is not None and worker.look is not None:
+                by_arm.setdefault(worker.job.arm, []).append((worker, worker.look))
+        for arm, asked in by_arm.items():
+            policy = self._arms[arm].policy
+            assert policy is not None
+            for (worker, _), answer in zip(asked, ask(policy, [look for _, look in asked]), strict=True):
+                worker.look, worker.heard = None, time.monotonic()
+                try:
+                    worker.pipe.send(answer)
+                except OSError:
+                    self._lose(worker, "the simulator process died while the policy thought")
 
     # --- episodes ----------------------------------------------------------------------------------------
 
-    def _answer(self, looking: list[_Worker]) -> None:
-        looks = [worker.look for worker in looking if worker.look is not None]
-        for worker, answer in zip(looking, self._ask(looks), strict=True):
-            worker.look, worker.heard = None, time.monotonic()
-            try:
-                worker.pipe.send(answer)
-            except OSError:
-                self._lose(worker, "the simulator process died while the policy thought")
-
-    def _ask(self, looks: list[Look]) -> list[Answer]:
-        """One answer per look. A batch that fails is asked again look by look: one bad look spoils one episode."""
-        assert self._policy is not None
-        try:
-            chunks: list[Chunk] = self._policy.act(looks)
-            if len(chunks) != len(looks):
-                raise PolicyFault(f"the policy gave {len(chunks)} chunks for {len(looks)} looks")
-            return [Answer(chunk) for chunk in chunks]
-        except PolicyFault as fault:
-            if len(looks) == 1:
-                return [Answer(None, f"policy: {fault}")]
-            return [self._ask([look])[0] for look in looks]
-
     def _finish(self, worker: _Worker, end: Finished) -> None:
-        assert worker.key is not None
-        self._gl = (end.gl_vendor, end.gl_renderer)
+        assert worker.job is not None
+        job, worker.job = worker.job, None
+        self._gl[end.gl_vendor, end.gl_renderer] = None
         record = EpisodeRecord(
-            arm=self._arm,
-            key=worker.key,
+            arm=job.arm,
+            key=job.key,
             protocol=self._protocol.digest(),
             outcome=end.outcome,
             reason=end.reason,
@@ -279,31 +289,62 @@ class _Pool:
             steps=len(end.actions),
             looks=end.looks,
             wall_seconds=end.wall_seconds,
-            tries=self._tries[worker.key],
+            tries=self._tries[job],
+            first_images_sha256=end.first_images_sha256,
+            last_images_sha256=end.last_images_sha256,
         )
-        worker.key = None
-        self._errors += end.outcome == "error"
-        self._outbox.put(record, end.actions)
+        self._put(record, end.actions)
 
     def _retry_or_give_up(self, worker: _Worker, reason: str) -> None:
-        key, started = worker.key, worker.heard
-        worker.key = worker.look = None
-        if key is None:
+        job, started = worker.job, worker.heard
+        worker.job = worker.look = None
+        if job is None:
             return
-        if self._tries[key] < self._max_tries:
-            self._waiting.insert(0, key)
+        if self._tries[job] < self._max_tries:
+            self._waiting.insert(0, job)
             return
-        self._errors += 1
         record = EpisodeRecord(
-            arm=self._arm,
-            key=key,
+            arm=job.arm,
+            key=job.key,
             protocol=self._protocol.digest(),
             outcome="error",
-            reason=f"{reason}, {self._tries[key]} times",
+            reason=f"{reason}, {self._tries[job]} times",
             scene_sha256=None,
             steps=0,
             looks=0,
             wall_seconds=time.monotonic() - started,
-            tries=self._tries[key],
+            tries=self._tries[job],
         )
-        self._outbox.put(record, np.empty((0, 7)))
+        self._put(record, np.empty((0, 7)))
+
+    def _put(self, record: EpisodeRecord, actions: NDArray[np.float64]) -> None:
+        """Actions first: an episode on record always has them."""
+        arm = self._arms[record.arm]
+        if arm.policy is not None:
+            arm.policy.ended(record.key, success=record.outcome == "success")
+        if arm.actions_folder is not None and record.outcome in ("success", "failure"):
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, actions=actions)
+            write_atomically(arm.actions_folder / actions_name(record.key), buffer.getvalue())
+        self._ended += 1
+        self._errors += record.outcome == "error"
+        unwanted = self._on_record(record)
+        if unwanted:
+            self._waiting = [job for job in self._waiting if job.arm not in unwanted]
+
+
+def _listed(names: list[str]) -> str | None:
+    return "; ".join(dict.fromkeys(names)) or None
+
+
+def ask(policy: Policy, looks: list[Look]) -> list[Answer]:
+    """One answer per look. A batch that fails is asked again look by look: one bad look spoils one episode."""
+    try:
+        chunks: list[Chunk] = policy.act(looks)
+        if len(chunks) != len(looks):
+            raise PolicyFault(f"the policy gave {len(chunks)} chunks for {len(looks)} looks")
+        return [Answer(chunk) for chunk in chunks]
+    except PolicyFault as fault:
+        if len(looks) == 1:
+            return [Answer(None, f"policy: {fault}")]
+        return [ask(policy, [look])[0] for look in looks]

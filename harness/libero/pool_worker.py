@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from harness.libero.episode import Ending, always, never, play
 from harness.libero.records import Protocol
 from harness.libero.tasks import task
 from harness.plan import EpisodeKey
-from harness.policies.base import Chunk, Look
+from harness.policies.base import Chunk, Look, PolicyFault
 from harness.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -27,6 +26,14 @@ Brain = Literal["policy", "expert", "still"]
 """Who acts: the policy in the parent, or a control inside the worker."""
 
 _BEAT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Play:
+    """From the parent: play this episode."""
+
+    key: EpisodeKey
+    brain: Brain
 
 
 @dataclass(frozen=True)
@@ -68,34 +75,43 @@ class Finished:
     wall_seconds: float
     gl_vendor: str
     gl_renderer: str
+    first_images_sha256: str | None = None
+    last_images_sha256: str | None = None
 
 
-def serve(pipe: Connection, parent: int, brain: Brain, protocol: Protocol) -> None:
-    """Plays the episodes whose keys arrive, until None does or the parent is gone. The process's main function."""
-    die_with_parent(parent)
-    player = _Player(pipe, brain, protocol)
+def serve(pipe: Connection, parent: int | None, protocol: Protocol) -> None:
+    """Plays the episodes that are sent, until None is or the parent is gone. The process's main function.
+
+    Args:
+        pipe: to the pool.
+        parent: process id of the pool, with which to end; None where something else sees to that.
+        protocol: what all episodes are run under.
+    """
+    if parent is not None:
+        die_with_parent(parent)
+    player = _Player(pipe, protocol)
     try:
-        while (key := pipe.recv()) is not None:
-            pipe.send(player.episode(key))
-    except (EOFError, BrokenPipeError):
-        sys.exit(0)
+        while (wanted := pipe.recv()) is not None:
+            pipe.send(player.episode(wanted))
+    except (EOFError, ConnectionError):
+        pass  # nobody is left to play for
     finally:
         player.close()
 
 
 class _Player:
-    def __init__(self, pipe: Connection, brain: Brain, protocol: Protocol) -> None:
-        self._pipe, self._brain, self._protocol = pipe, brain, protocol
+    def __init__(self, pipe: Connection, protocol: Protocol) -> None:
+        self._pipe, self._protocol = pipe, protocol
         self._scene: Scene | None = None
         self._last_beat = 0.0
 
-    def episode(self, key: EpisodeKey) -> Finished | Stumble | Broken:
+    def episode(self, wanted: Play) -> Finished | Stumble | Broken:
         started = time.monotonic()
         try:
-            return self._play(self._scene_for(key), key, started)
+            return self._play(self._scene_for(wanted.key), wanted, started)
         except MachineFault as fault:
             return Broken(str(fault))
-        except (EOFError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             raise
         except Exception as error:
             self.close()
@@ -117,10 +133,10 @@ class _Player:
         self._beat()
         return scene
 
-    def _play(self, scene: Scene, key: EpisodeKey, started: float) -> Finished:
+    def _play(self, scene: Scene, wanted: Play, started: float) -> Finished:
         from harness.libero.expert import uncovered_reason
 
-        seen = self._brain == "policy"
+        key, seen = wanted.key, wanted.brain == "policy"
         start = scene.reset(key, look=seen)
         vendor, renderer = scene.gl_strings()
 
@@ -138,35 +154,37 @@ class _Player:
                 seconds,
                 vendor,
                 renderer,
+                ending.first_images_sha256,
+                ending.last_images_sha256,
             )
 
-        if self._brain == "expert":
+        if wanted.brain == "expert":
             uncovered = uncovered_reason(scene.world)
             if uncovered is not None:
                 return finished(None, uncovered)
         episode = play(
             scene, start.observation, key, self._protocol, scene.task.prompt(self._protocol), always if seen else never
         )
-        return finished(self._drive(episode, scene))
+        return finished(self._drive(episode, scene, wanted.brain))
 
-    def _drive(self, episode: Generator[Look, Chunk, Ending], scene: Scene) -> Ending:
+    def _drive(self, episode: Generator[Look, Chunk, Ending], scene: Scene, brain: Brain) -> Ending:
         from harness.libero.expert import Expert
         from harness.libero.scene import NEUTRAL
 
-        expert = Expert(scene.world) if self._brain == "expert" else None
-        taken: list[NDArray[np.float64]] = []
+        expert = Expert(scene.world) if brain == "expert" else None
         look = next(episode)
         try:
             while True:
-                if self._brain == "policy":
+                if brain == "policy":
                     self._pipe.send(look)
                     answer: Answer = self._pipe.recv()
                     if answer.chunk is None:
-                        return Ending("error", answer.reason, look.replan + 1, np.array(taken).reshape(-1, 7))
-                    look = episode.send(answer.chunk)
+                        look = episode.throw(PolicyFault(answer.reason))
+                    else:
+                        look = episode.send(answer.chunk)
                 else:
                     action = expert.act() if expert is not None else NEUTRAL
-                    look = episode.send(action[None])  # type: ignore[arg-type]  # float64: not rounded on its way
+                    look = episode.send(action[None])
                     self._beat()
         except StopIteration as stop:
             ending: Ending = stop.value

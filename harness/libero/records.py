@@ -7,6 +7,20 @@ from typing import Literal
 from harness.machine import Fingerprint
 from harness.plan import EpisodeKey
 from harness.records import Record, Value
+from harness.suite import base_suite
+
+StateLayout = Literal["eef_pos+axis_angle+gripper", "joints+gripper"]
+GripperRule = Literal["continuous", "sign", "unit-inverted"]
+
+
+class Resizing(Value):
+    """What happens to a rendered image on its way to the policy."""
+
+    size: int
+    """Height and width afterwards."""
+    kernel: Literal["bilinear", "lanczos"]
+    jpeg_first: bool = False
+    """Through JPEG and back before, as the training data went."""
 
 
 class Protocol(Value):
@@ -17,17 +31,38 @@ class Protocol(Value):
     camera_width: int
     cameras: tuple[str, ...]
     rotate_180: bool
+    resize: Resizing | None = None
+    """None: the policy is shown images as they are rendered."""
     settle_steps: int
+    """Steps with the neutral action (no motion, gripper open) before the first look."""
+    zero_steps: int = 0
+    """Then so many of zeros, which leave the gripper as it is: the original LIBERO's settling."""
     step_budgets: dict[str, int]
-    """Task suite → control steps after settling."""
+    """Task suite → control steps after settling. A variant has those of the task suite it is made from."""
     replan_steps: int
     """Actions executed per predicted chunk."""
+    replan_steps_in: dict[str, int] = {}
+    """Task suite → another number, where the protocol's authors use one."""
     prompt_template: str
-    """Python format string with `{instruction}`."""
-    gripper: Literal["continuous", "sign"]
-    """`sign`: below zero opens (−1), else closes (+1)."""
-    state_layout: Literal["eef_pos+axis_angle+gripper"]
-    """8 float64: position (3), robosuite's axis-angle without antipodal flip (3), gripper joints (2)."""
+    """Python format string with `{instruction}` or `{task_language}`."""
+    gripper: GripperRule
+    """`sign`: below zero opens (−1), else closes (+1). `unit-inverted`: commands lie in [0, 1]; above a half opens."""
+    state_layout: StateLayout
+    """float64. 8: position (3), robosuite's axis-angle without antipodal flip (3), gripper joints (2). Or 9: arm
+    joints (7), gripper joints (2)."""
+
+    def budget(self, task_suite: str) -> int:
+        """Control steps of an episode after settling."""
+        return self.step_budgets[base_suite(task_suite)]
+
+    def replan(self, task_suite: str) -> int:
+        """Actions executed of each chunk."""
+        return self.replan_steps_in.get(base_suite(task_suite), self.replan_steps)
+
+    @property
+    def sent_size(self) -> tuple[int, int]:
+        """Height and width of the images that the policy is shown."""
+        return (self.resize.size, self.resize.size) if self.resize else (self.camera_height, self.camera_width)
 
 
 class EpisodeRecord(Record):
@@ -46,6 +81,10 @@ class EpisodeRecord(Record):
     looks: int
     wall_seconds: float
     tries: int
+    first_images_sha256: str | None = None
+    """Of what the policy was shown at its first look, all cameras; None where nothing was rendered."""
+    last_images_sha256: str | None = None
+    """At its last look."""
 
 
 class ArmRecord(Record):
@@ -53,7 +92,7 @@ class ArmRecord(Record):
 
     arm: str
     policy: str
-    """Where the policy came from: an export folder relative to the result, or a control's name."""
+    """Where the policy came from: an export folder, a server's URL, or a control's name."""
     protocol: Protocol
     fingerprint: Fingerprint
     gl_vendor: str | None

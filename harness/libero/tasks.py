@@ -1,4 +1,4 @@
-"""The tasks of LIBERO's four task suites, as the installed benchmark ships them. No simulator here."""
+"""The tasks of LIBERO's task suites, as the installed benchmark ships them. No simulator here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.errors import BadInput, MachineFault
 from harness.libero.records import Protocol
-from harness.suite import TASK_SUITES
+from harness.suite import EVALUATION_SUITES
 
 EVALUATION_STATES = 50
 
@@ -27,7 +27,8 @@ class Task:
         number: its place in the official order, from 0.
         name: the file name without extension.
         instruction: `:language` of its BDDL file.
-        task_language: the benchmark's `task.language`, made from the file name; the prompt of published evaluators.
+        task_language: the benchmark's `task.language`, made from the file name; the prompt of published evaluators. In
+            variants whose goal or wording is what was changed, file names are the original's: there the instruction.
         bddl: its problem file.
     """
 
@@ -53,12 +54,14 @@ def task(task_suite: str, number: int) -> Task:
     language = re.search(r"\(:language\s+(.*?)\)", bddl.read_text(encoding="utf-8"), flags=re.DOTALL)
     if language is None:
         raise BadInput(bddl, ":language", None, "an instruction")
+    instruction = " ".join(language[1].split())
+    reworded = task_suite.endswith(("_task", "_lan"))
     return Task(
         task_suite=task_suite,
         number=number,
         name=name,
-        instruction=" ".join(language[1].split()),
-        task_language=re.sub(r"^[A-Z_]+SCENE\d+_", "", name).replace("_", " "),
+        instruction=instruction,
+        task_language=instruction if reworded else re.sub(r"^[A-Z_]+SCENE\d+_", "", name).replace("_", " "),
         bddl=bddl,
     )
 
@@ -66,8 +69,8 @@ def task(task_suite: str, number: int) -> Task:
 @cache
 def task_names(task_suite: str) -> tuple[str, ...]:
     """Names in the official order (LIBERO's task order 0), on which published per-task numbers rest."""
-    if task_suite not in TASK_SUITES:
-        raise BadInput("task suite", None, task_suite, "a LIBERO task suite", choices=TASK_SUITES)
+    if task_suite not in EVALUATION_SUITES:
+        raise BadInput("task suite", None, task_suite, "a LIBERO task suite", choices=EVALUATION_SUITES)
     _benchmark_folder()
     from libero.libero.benchmark.libero_suite_task_map import libero_task_map
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 ONE_THREAD = {
@@ -16,11 +16,11 @@ ONE_THREAD = {
 
 
 @contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Processes started inside compute and render on one thread each. A spawned process reads its libraries'
-    settings before its first own line runs, hence here and not in the child."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
+def child_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes started inside have these variables. A spawned process reads its libraries' settings before its first
+    own line runs, hence here and not in the child."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -29,3 +29,10 @@ def one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Processes started inside compute and render on one thread each."""
+    with child_environment(ONE_THREAD):
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +32,21 @@ class Look:
     seed: int
 
 
-Chunk = NDArray[np.float32]
-"""(T, 7) actions in controller units: Δxyz, Δaxis-angle in [-1, 1], gripper −1 open, +1 close."""
+Chunk = NDArray[np.floating[Any]]
+"""(T, 7) actions in controller units: Δxyz, Δaxis-angle in [-1, 1], gripper −1 open, +1 close. They are executed in
+float64, so what a server answers in float64 is not rounded."""
 
 
 class Policy(Protocol):
-    """Answers looks with chunks. Must not keep state between looks that its answer depends on."""
+    """Answers looks with chunks. Its answer depends on the look alone, or (a server that keeps a session per episode)
+    on the looks of that episode in their order."""
 
     def act(self, looks: list[Look]) -> list[Chunk]:
         """One chunk per look, in order. Raises PolicyFault when it cannot answer."""
+        ...
+
+    def ended(self, key: EpisodeKey, success: bool) -> None:
+        """An episode that was looked at is over; what is kept for it may go."""
         ...
 
     def close(self) -> None: ...

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from harness.data.batch import Observation
 from harness.data.dataset import pad
 from harness.data.recordings import View, stacked
 from harness.data.state_prompt import spoken_state
 from harness.data.transforms import pixels
-from harness.errors import DamagedRecord
 from harness.models import build
-from harness.models.base import VLA
+from harness.models.formats.transfer import load_checkpoint
+from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look, PolicyFault
 from harness.policies.card import CARD_FILE, WEIGHTS_FILE, PolicyCard, read_card, read_tokenizer, write_card
 
-__all__ = ["CARD_FILE", "WEIGHTS_FILE", "CheckpointPolicy", "PolicyCard", "load_weights", "read_card", "write_card"]
+__all__ = ["CARD_FILE", "WEIGHTS_FILE", "CheckpointPolicy", "PolicyCard", "read_card", "write_card"]
 
 
 class CheckpointPolicy:
-    """Runs `model.safetensors` as `policy.json` says, in float32 on the CPU.
+    """Runs a checkpoint as its `policy.json` says, in float32 on the CPU.
+
+    The weights may be in any format of the model (`harness.models.formats`), in one file or in shards.
 
     Looks are answered one by one, each from its own seed: matrix products of different batch sizes round
     differently, and an episode must not depend on which others ran beside it.
@@ -34,7 +34,8 @@ class CheckpointPolicy:
         """Loads the checkpoint, and sets torch's thread count for the whole process.
 
         Raises:
-            DamagedRecord: the card or the weights are missing, unreadable, or do not belong together.
+            DamagedRecord: the card is missing, or card or weights are unreadable or do not belong together.
+            BadInput: there are no weights beside the card.
         """
         torch.set_num_threads(threads)
         self.card = read_card(folder)
@@ -43,7 +44,7 @@ class CheckpointPolicy:
         self._view = View(cameras=shape.cameras, image_size=shape.image_size)
         self._filled = np.array([camera in self.card.cameras for camera in shape.cameras])
         self._model = build(self.card.model, self.card.size).eval()
-        load_weights(self._model, folder / WEIGHTS_FILE)
+        load_checkpoint(self._model, folder)
 
     def act(self, looks: list[Look]) -> list[Chunk]:
         """One chunk (chunk, 7) per look.
@@ -52,6 +53,9 @@ class CheckpointPolicy:
             PolicyFault: a camera or a state value is missing, or the model answers with something not finite.
         """
         return [self._answer(look) for look in looks]
+
+    def ended(self, key: EpisodeKey, success: bool) -> None:
+        """Nothing is kept."""
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -83,26 +87,3 @@ class CheckpointPolicy:
             attention_mask=torch.from_numpy(filled)[None],
             state=torch.from_numpy(pad(state, shape.state_dim)),
         )
-
-
-def load_weights(model: VLA, file: Path) -> None:
-    """Copies a safetensors file into the model; every tensor must be there, and none besides.
-
-    Raises:
-        DamagedRecord: the file cannot be read, or its tensors are not the model's; all differences are listed.
-    """
-    try:
-        found = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise DamagedRecord(f"{file}: not a readable safetensors file ({error})") from None
-    wanted = model.state_dict()
-    faults = [f"missing {name}" for name in sorted(wanted.keys() - found.keys())]
-    faults += [f"unexpected {name}" for name in sorted(found.keys() - wanted.keys())]
-    faults += [
-        f"{name} is {tuple(found[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in sorted(wanted.keys() & found.keys())
-        if wanted[name].shape != found[name].shape
-    ]
-    if faults:
-        raise DamagedRecord(f"{file}: not this model's weights: {'; '.join(faults)}")
-    model.load_state_dict(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look
 
 
@@ -19,6 +20,9 @@ class FixedPolicy:
 
     def act(self, looks: list[Look]) -> list[Chunk]:
         return [self._chunk.copy() for _ in looks]
+
+    def ended(self, key: EpisodeKey, success: bool) -> None:
+        """Nothing is kept."""
 
     def close(self) -> None:
         """Nothing to release."""

@@ -9,7 +9,8 @@ from harness.plan import Plan
 from harness.report.figures import MISSING, pair, percent, points, ratio, signed
 from harness.report.table import Table, bullet, paragraph
 from harness.statistics.interval import Interval
-from harness.suite import TASK_SUITES, TaskSuite
+from harness.statistics.proportions import wilson
+from harness.suite import TaskSuite, in_order
 
 TITLES: dict[TaskSuite, str] = {
     "libero_spatial": "Libero-Spatial",
@@ -29,8 +30,10 @@ def success(comparison: Comparison, plan: Plan) -> str:
 
 def rates_table(comparison: Comparison) -> Table:
     """Success of every arm in the published form."""
+    others = in_order(rate.task_suite for arm in comparison.arms for rate in arm.rates if rate.task_suite not in TITLES)
+    suites = [*TITLES, *others]
     table = Table(
-        ["Model", *TITLES.values(), "Average"],
+        ["Model", *TITLES.values(), *others, "Average"],
         reading=f"Percent of valid episodes that succeed; below it successes/valid and the {comparison.confidence:.0%} "
         "Wilson interval. Errors and tasks the scripted expert has no skill for are in no rate. Average: only "
         "where all four task suites have a rate.",
@@ -38,8 +41,8 @@ def rates_table(comparison: Comparison) -> Table:
     )
     for arm in comparison.arms:
         rates = {rate.task_suite: rate for rate in arm.rates}
-        table.add(arm.arm, *(_rate(rates.get(suite)) for suite in TASK_SUITES), percent(arm.average))
-        table.add("", *(_counts(rates.get(suite)) for suite in TASK_SUITES), "")
+        table.add(arm.arm, *(_rate(rates.get(suite)) for suite in suites), percent(arm.average))
+        table.add("", *(_counts(rates.get(suite)) for suite in suites), "")
         table.notes += _missing(arm)
     return table
 
@@ -112,7 +115,7 @@ def published_tables(found: PublishedComparison) -> dict[str, Table]:
     """Title → table: the rates as printed, and their differences with intervals."""
     name = found.table.name
     return {
-        f"{name}: as published": _published_rates(found.table),
+        f"{name}: as published": _published_rates(found),
         f"{name}: differences": _published_differences(found),
     }
 
@@ -141,17 +144,28 @@ def _against_claim(claimed: float, ours: Interval) -> str:
     return "ruled out" if ours.high is not None and ours.high < claimed else "neither shown nor ruled out"
 
 
-def _published_rates(table: PublishedTable) -> Table:
-    found = Table(
+def _published_rates(found: PublishedComparison) -> Table:
+    source = found.table
+    table = Table(
         ["Model", *TITLES.values(), "Average"],
-        reading=f"Published success in percent of {table.episodes_per_task_suite} episodes per task suite; averages "
-        "as printed there.",
+        reading=f"Published success in percent of {source.episodes_per_task_suite} episodes per task suite, below it "
+        f"the {found.confidence:.0%} Wilson interval from that count; averages as printed there.",
     )
-    for row in table.rows:
-        name = row.model if row.backend == table.reference_backend else f"{row.model}-{row.backend.upper()}"
+    for row in source.rows:
+        name = row.model if row.backend == source.reference_backend else f"{row.model}-{row.backend.upper()}"
         rates = [row.percent.get(suite) for suite in TITLES]
-        found.add(name, *(MISSING if r is None else f"{r:.1f}" for r in rates), f"{row.average_percent:g}")
-    return found
+        table.add(name, *(MISSING if r is None else f"{r:.1f}" for r in rates), f"{row.average_percent:g}")
+        counts = {suite: (source.count(row, suite), source.episodes_per_task_suite) for suite in row.percent}
+        table.add("", *(_wilson(counts.get(suite), found.confidence) for suite in TITLES), "")
+    return table
+
+
+def _wilson(count: tuple[int, int] | None, confidence: float) -> str:
+    if count is None:
+        return ""
+    interval = wilson(*count, confidence)
+    assert interval.low is not None and interval.high is not None
+    return f"{100 * interval.low:.1f}–{100 * interval.high:.1f}"
 
 
 def _published_differences(found: PublishedComparison) -> Table:

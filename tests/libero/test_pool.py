@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from harness.errors import BadInput, MachineFault
-from harness.libero import pool
-from harness.libero.pool import actions_name, evaluate, load_actions
+from harness.libero import executors, pool
+from harness.libero.pool import ArmToPlay, actions_name, evaluate, load_actions
 from harness.libero.pool_worker import Broken, Finished, Stumble
 from harness.libero.protocol import preset
 from harness.plan import EpisodeKey
@@ -26,9 +26,10 @@ def keys(*states, task=0):
     return [EpisodeKey(task_suite="libero_object", task=task, initial_state=state, seed=7) for state in states]
 
 
-def stub_serve(pipe, parent, brain, protocol):
+def stub_serve(pipe, parent, protocol):
     """A simulator in which state 13 misbehaves as its seed says; others take two looks and succeed if odd."""
-    while (key := pipe.recv()) is not None:
+    while (wanted := pipe.recv()) is not None:
+        key = wanted.key
         if key.initial_state == 13:
             misbehave(pipe, key)
             continue
@@ -55,14 +56,14 @@ def misbehave(pipe, key):
 
 @pytest.fixture
 def stub(monkeypatch):
-    monkeypatch.setattr(pool, "serve", stub_serve)
+    monkeypatch.setattr(executors, "serve", stub_serve)
 
 
 class Recording:
     """A policy that remembers its batches and refuses the states it is told to."""
 
     def __init__(self, refused=()):
-        self.batches, self.refused, self.closed = [], refused, False
+        self.batches, self.refused, self.over = [], refused, []
 
     def act(self, looks):
         self.batches.append(looks)
@@ -70,23 +71,26 @@ class Recording:
             raise PolicyFault("out of order")
         return [np.zeros((8, 7), np.float32) for _ in looks]
 
+    def ended(self, key, success):
+        self.over.append((key.initial_state, success))
+
     def close(self):
-        self.closed = True
+        raise AssertionError("its owner closes it")
 
 
 def run(policy, episodes, *, workers=2, max_tries=2, actions_folder=None):
     records = []
-    report = evaluate(
-        "learned",
-        lambda: policy,
-        episodes,
-        PROTOCOL,
-        workers=workers,
-        max_tries=max_tries,
-        on_record=records.append,
-        actions_folder=actions_folder,
-    )
+    arm = ArmToPlay("learned", episodes, policy, actions_folder)
+    report = play([arm], records, workers=workers, max_tries=max_tries)
     return report, {record.key.initial_state: record for record in records}
+
+
+def play(arms, records, *, workers=2, max_tries=2, protocol=PROTOCOL, unwanted=()):
+    def on_record(record):
+        records.append(record)
+        return unwanted
+
+    return evaluate(arms, protocol, workers=workers, max_tries=max_tries, on_record=on_record)
 
 
 def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
@@ -97,7 +101,7 @@ def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
     assert load_actions(tmp_path / actions_name(records[1].key)).dtype == np.float64
     assert (report.episodes, report.errors, report.replaced) == (6, 0, 0)
     assert sum(len(batch) for batch in policy.batches) == 12
-    assert policy.closed
+    assert sorted(policy.over) == [(state, state % 2 == 1) for state in range(6)]
 
 
 @pytest.mark.parametrize(("seed", "reason"), [(1, "died"), (2, "hung"), (3, "nan in qacc")])
@@ -131,30 +135,47 @@ def test_a_machine_that_cannot_simulate_stops_it_all(stub):
 
 
 def test_a_worker_keeps_its_task(stub):
-    seen = []
     episodes = [key for state in range(4) for task in (0, 1) for key in keys(state, task=task)]
-    evaluate(
-        "learned",
-        Recording,
-        episodes,
-        PROTOCOL,
-        workers=2,
-        max_tries=1,
-        on_record=seen.append,
-        actions_folder=None,
-    )
-    assert len(seen) == 8
+    records = []
+    play([ArmToPlay("learned", episodes, Recording(), None)], records)
+    assert len(records) == 8
     # With one worker the order shows it: all of the first task, then all of the second.
-    seen.clear()
-    evaluate(
-        "learned", Recording, episodes, PROTOCOL, workers=1, max_tries=1, on_record=seen.append, actions_folder=None
-    )
-    assert [record.key.task for record in seen] == [0] * 4 + [1] * 4
+    records.clear()
+    play([ArmToPlay("learned", episodes, Recording(), None)], records, workers=1)
+    assert [record.key.task for record in records] == [0] * 4 + [1] * 4
+
+
+def test_all_arms_share_each_scene_and_their_looks_stay_apart(stub, tmp_path):
+    episodes = [*keys(0, 1), *keys(0, 1, task=1)]
+    first, second, records = Recording(), Recording(refused={1}), []
+    arms = [
+        ArmToPlay("first", episodes, first, tmp_path / "first"),
+        ArmToPlay("second", episodes, second, tmp_path / "second"),
+    ]
+    report = play(arms, records, workers=1)
+    assert report.scenes == 2
+    assert [record.key.task for record in records] == [0] * 4 + [1] * 4
+    outcomes = {(record.arm, record.key.initial_state): record.outcome for record in records}
+    assert outcomes == {
+        ("first", 0): "failure",
+        ("first", 1): "success",
+        ("second", 0): "failure",
+        ("second", 1): "error",
+    }
+    assert len(list((tmp_path / "first").iterdir())) == 4
+    assert len(list((tmp_path / "second").iterdir())) == 2
+
+
+def test_an_arm_that_is_not_wanted_any_more_ends_and_others_go_on(stub):
+    records = []
+    arms = [ArmToPlay(name, keys(*range(5)), Recording(), None) for name in ("one", "two")]
+    play(arms, records, workers=1, unwanted=("one",))
+    assert [record.arm for record in records] == ["one"] + ["two"] * 5
 
 
 def test_an_arm_without_a_policy_must_be_a_control():
     with pytest.raises(BadInput, match="expert"):
-        evaluate("exprt", None, [], PROTOCOL, workers=1, max_tries=1, on_record=print, actions_folder=None)
+        play([ArmToPlay("exprt", [], None, None)], [])
 
 
 def test_a_killed_simulator_is_replaced_and_the_episode_is_the_same(tmp_path):
@@ -172,22 +193,17 @@ def test_a_killed_simulator_is_replaced_and_the_episode_is_the_same(tmp_path):
             return super().act(looks)
 
     records = []
-    report = evaluate(
-        "learned",
-        lambda: Killer(np.tile(np.array([0.5, 0, -0.5, 0, 0, 0, -1], np.float32), (8, 1))),
-        keys(0, 1, 0),
-        protocol,
-        workers=1,
-        max_tries=2,
-        on_record=records.append,
-        actions_folder=tmp_path,
-    )
+    policy = Killer(np.tile(np.array([0.5, 0, -0.5, 0, 0, 0, -1], np.float32), (8, 1)))
+    arm = ArmToPlay("learned", keys(0, 1, 0), policy, tmp_path)
+    report = play([arm], records, workers=1, protocol=protocol)
     assert killed
     assert report.replaced == 1
     assert [record.outcome for record in records] == ["failure"] * 3
     first, second, again = records
     assert (first.tries, second.tries) == (1, 2)
     assert first.scene_sha256 == again.scene_sha256 != second.scene_sha256
+    assert first.first_images_sha256 == again.first_images_sha256 != second.first_images_sha256
+    assert first.last_images_sha256 == again.last_images_sha256 != first.first_images_sha256
     assert (first.steps, first.looks) == (16, 2)
     assert report.gl_renderer
 

@@ -6,7 +6,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results, unique
 from harness.report.figures import pair
 from harness.report.plots.theme import Drawing, Theme, legend, paper
-from harness.suite import TASK_SUITES
+from harness.suite import EVALUATION_SUITES
 
 HATCHES = ("", "///", "\\\\\\", "...")
 LIGHT_CELL = 0.55
@@ -17,7 +17,7 @@ def per_task(results: Results, theme: Theme) -> Drawing | None:
     """Heat map of success, arms by tasks; errors and uncovered episodes are in no rate. None without episodes."""
     valid = [e for e in results.episodes if e.outcome in ("success", "failure")]
     tasks = sorted(
-        {(e.key.task_suite, e.key.task) for e in valid}, key=lambda task: (TASK_SUITES.index(task[0]), task[1])
+        {(e.key.task_suite, e.key.task) for e in valid}, key=lambda task: (EVALUATION_SUITES.index(task[0]), task[1])
     )
     arms = unique(e.arm for e in results.episodes)
     if not tasks:

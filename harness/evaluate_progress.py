@@ -1,0 +1,63 @@
+"""An evaluation under way: each arm's rate so far with its interval, and arms that err too often to go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from harness.libero.records import EpisodeRecord
+from harness.plan import EpisodeKey
+from harness.work import Evaluate
+
+
+class EvaluationProgress:
+    """Counts episodes as they end.
+
+    Args:
+        work: what is to be played.
+        earlier: episodes on record; they count in the rates, unless they are to be played again.
+        max_errors: so many errors of an arm, in this command, end its evaluation for now.
+        confidence: of the intervals.
+    """
+
+    def __init__(self, work: Evaluate, earlier: list[EpisodeRecord], max_errors: int, confidence: float) -> None:
+        self._max_errors, self._confidence = max_errors, confidence
+        again = {(part.arm.name, key) for part in work.arms for key in part.episodes}
+        latest: dict[tuple[str, EpisodeKey], str] = {(e.arm, e.key): e.outcome for e in earlier}
+        self._counts: dict[str, Counter[str]] = {part.arm.name: Counter() for part in work.arms}
+        for (arm, key), outcome in latest.items():
+            if arm in self._counts and (arm, key) not in again:
+                self._counts[arm][outcome] += 1
+        self._errors: Counter[str] = Counter()
+        self._ended_for: dict[str, str] = {}
+        self.done = 0
+        """Episodes that have ended in this command."""
+
+    def take(self, record: EpisodeRecord) -> frozenset[str]:
+        """Counts an episode. Returns the names of arms that are to be ended."""
+        self.done += 1
+        self._counts[record.arm][record.outcome] += 1
+        if record.outcome == "error":
+            self._errors[record.arm] += 1
+            if self._errors[record.arm] == self._max_errors:
+                self._ended_for[record.arm] = f"ended after {self._max_errors} errors, the last: {record.reason}"
+        return frozenset(self._ended_for)
+
+    def spoken(self) -> str:
+        """For each arm, successes of valid episodes, the rate with its interval, and what is not in it."""
+        return "; ".join(f"{arm} {self._rate(arm)}" for arm in self._counts)
+
+    def _rate(self, arm: str) -> str:
+        from harness.statistics.proportions import wilson
+
+        counts = self._counts[arm]
+        valid = counts["success"] + counts["failure"]
+        parts = [f"{counts['success']}/{valid}"]
+        if valid:
+            rate = wilson(counts["success"], valid, self._confidence)
+            parts[0] += f", {rate.estimate:.0%} ({rate.low:.0%} to {rate.high:.0%})"
+        parts += [
+            f"{counts[name]} {word}" for name, word in (("error", "errors"), ("uncovered", "uncovered")) if counts[name]
+        ]
+        if arm in self._ended_for:
+            parts.append(self._ended_for[arm])
+        return ", ".join(parts)
