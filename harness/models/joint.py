@@ -9,11 +9,18 @@ of P×P for the prefix and one of S×(P+S) for the suffix, and the prefix can be
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaDecoderLayer
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
+
+    DecoderLayer = GemmaDecoderLayer | Qwen3DecoderLayer
+    Attention = GemmaAttention | Qwen3Attention
 
 MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
 """Periods of the time embedding, from openpi's `pi0.py`."""
@@ -72,7 +79,10 @@ class LayerPair(nn.Module):
     then sees the same trainable set, and DDP needs no `find_unused_parameters`.
     """
 
-    def __init__(self, vlm: nn.Module, expert: nn.Module, last: bool) -> None:
+    vlm: DecoderLayer
+    expert: DecoderLayer
+
+    def __init__(self, vlm: DecoderLayer, expert: DecoderLayer, last: bool) -> None:
         super().__init__()
         self.vlm, self.expert, self.last = vlm, expert, last
         if last:
@@ -154,18 +164,18 @@ def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return x * cos + torch.cat([-second, first], -1) * sin
 
 
-def _queries(attention: nn.Module, normed: Tensor, rotation: Rotation) -> Tensor:
+def _queries(attention: Attention, normed: Tensor, rotation: Rotation) -> Tensor:
     return _rotate(
         _head_norm(attention, "q_norm", _split_heads(attention.q_proj(normed), attention.head_dim)), rotation
     )
 
 
-def _keys_values(attention: nn.Module, normed: Tensor, rotation: Rotation) -> KeyValue:
+def _keys_values(attention: Attention, normed: Tensor, rotation: Rotation) -> KeyValue:
     key = _head_norm(attention, "k_norm", _split_heads(attention.k_proj(normed), attention.head_dim))
     return _rotate(key, rotation), _split_heads(attention.v_proj(normed), attention.head_dim)
 
 
-def _head_norm(attention: nn.Module, name: str, x: Tensor) -> Tensor:
+def _head_norm(attention: Attention, name: str, x: Tensor) -> Tensor:
     """Qwen3 norms the channels of each head before rotating them; Gemma does not."""
     norm = getattr(attention, name, None)
     return x if norm is None else norm(x)
@@ -179,7 +189,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
 
 
-def _residual(layer: nn.Module, x: Tensor, attended: Tensor, gate: Tensor | None, condition: Tensor | None) -> Tensor:
+def _residual(
+    layer: DecoderLayer, x: Tensor, attended: Tensor, gate: Tensor | None, condition: Tensor | None
+) -> Tensor:
     """What follows attention in a decoder layer: output projection, MLP, and the two sums."""
     x = _gated_sum(x, layer.self_attn.o_proj(attended), gate)
     normed, gate = normalise(layer.post_attention_layernorm, x, condition)
