@@ -239,6 +239,9 @@ class Store:
         """Frames of data sets, decoded and resized once for all runs (`harness.data.recordings`)."""
         return self.root / _FRAMES
 
+    def all_frames(self) -> list[Path]:
+        return sorted(self.decoded_frames.glob("*/"))
+
 
 class BaselineFolder:
     """`baselines/<hardware key>/<suite>.json`: accepted reference values, committed and reviewed."""

@@ -57,7 +57,7 @@ def clean(results: Path, demonstrations: bool, as_json: bool) -> None:
     store = Store(results)
     folders = [folder for suite in store.suites() for result in store.results(suite) for folder in result.spent()]
     if demonstrations:
-        folders += store.all_demonstrations()
+        folders += [*store.all_demonstrations(), *store.all_frames()]
     freed = [Freed(folder=str(folder), freed_bytes=remove_folder(folder)) for folder in folders]
     if as_json:
         print(json.dumps([item.model_dump() for item in freed], indent=1))

@@ -27,6 +27,7 @@ def render(comparison: Comparison, plan: Plan, results: Results) -> str:
         provenance.baseline(comparison, plan),
         evaluation.published(comparison),
         provenance.failures(results),
+        provenance.left_out(results),
         provenance.command(plan, results),
         provenance.configuration(plan),
         provenance.machine(results),

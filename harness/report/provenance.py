@@ -67,6 +67,16 @@ def failures(results: Results) -> str:
     return "\n\n".join(["## Failures", *(_failure(run) for run in bad)]) if bad else ""
 
 
+def left_out(results: Results) -> str:
+    """Damaged demonstrations that `data.skip_damaged` kept out of the training."""
+    workloads = [run.workload for run in results.runs if run.workload]
+    episodes = unique(episode for workload in workloads for episode in workload.damaged_episodes)
+    if not episodes:
+        return ""
+    lines = "\n".join(bullet(episode) for episode in episodes)
+    return "\n\n".join(["## Left out", paragraph(f"{len(episodes)} damaged episodes (`skip_damaged`):"), lines])
+
+
 def _failure(run: RunRecord) -> str:
     failure = run.failure
     where = "" if failure is None or failure.rank is None else f", rank {failure.rank}"

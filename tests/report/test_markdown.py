@@ -114,3 +114,16 @@ def test_nothing_at_all_is_reported_too() -> None:
 
 def test_the_way_to_a_first_baseline_is_told() -> None:
     assert 'harness baseline accept 20260301-100000-abc123 --reason "why"' in whole()
+
+
+def test_damaged_demonstrations_that_were_left_out_are_named_once() -> None:
+    results = some_results(PLAN)
+    told = ("episode1.jsonl: frame 3: not a readable image",)
+    runs = [
+        run.model_copy(update={"workload": run.workload and run.workload.model_copy(update={"damaged_episodes": told})})
+        for run in results.runs
+    ]
+    text = render(compare(PLAN, results, None, []), PLAN, replace(results, runs=runs))
+    assert text.count("## Left out") == 1 and text.count(told[0]) == 1
+    assert "1 damaged episodes (`skip_damaged`)" in text
+    assert "## Left out" not in whole()
