@@ -35,8 +35,12 @@ class Probe:
 
     @classmethod
     def of(cls, model: VLA) -> Probe:
-        """On a layer that activation checkpointing would wrap; on the model where there is none."""
-        return cls((recomputed_layers(model) or [model])[-1])
+        """On a layer that activation checkpointing would wrap; on the model where there is none.
+
+        On one that trains: a wrapped layer whose output needs no gradient is not computed again.
+        """
+        trained = (layer for layer in recomputed_layers(model) if any(p.requires_grad for p in layer.parameters()))
+        return cls([model, *trained][-1])
 
     def _see(self, module: nn.Module, _inputs: object) -> None:
         weight = next(module.parameters(recurse=False))

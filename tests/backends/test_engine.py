@@ -133,6 +133,16 @@ def test_in_force_observes_recomputation(recompute, batches):
     assert engine.in_force().activation_checkpointing is recompute
 
 
+def test_recomputation_is_observed_beside_a_frozen_tower(batches):
+    """The tower's layers are wrapped too, but nothing in them is computed again."""
+    torch.manual_seed(0)
+    model = build("dm0", "tiny")
+    model.freeze(["vision"])
+    engine = build_engine(model, cell("fsdp2", model="dm0", activation_checkpointing=True), CPU)
+    train(engine, batches, range(1))
+    assert engine.in_force().activation_checkpointing
+
+
 @pytest.mark.parametrize("backend", ["ddp", "fsdp2"])
 def test_bf16_computes_in_bf16_and_keeps_float32_masters(backend, batches, tmp_path):
     engine = engine_of(cell(backend, precision="bf16"))
