@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.backends.options import BackendOptions
 from harness.backends.profile import ProfileSettings
+from harness.data.shape import CAMERAS
 from harness.models import MODELS, SIZES, names_function
 from harness.records import Value
 
@@ -157,6 +158,13 @@ class Data(Reading):
     """`expert`: standard deviation of the noise on the executed (never the recorded) action."""
     frame_stride: int = Field(default=3, ge=1)
     """`expert`: camera frames are stored at every n-th control step."""
+
+    @field_validator("cameras")
+    @classmethod
+    def _cameras_are_the_simulators(cls, cameras: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(cameras.keys() - set(CAMERAS)):
+            raise unknown_name(f"the simulator's cameras as keys, not {unknown[0]}", CAMERAS)
+        return cameras
 
 
 class Throughput(Value):

@@ -49,6 +49,10 @@ def test_every_shipped_suite_loads(file: Path) -> None:
             'data={source="dexdata", path="x", tasks=[1]}',
             "data.tasks = [1]: expected nothing, since data.source is dexdata",
         ),
+        (
+            'data={source="dexdata", path="x", cameras={agent="images_1"}}',
+            "expected the simulator's cameras as keys, not agent (agentview, robot0_eye_in_hand)",
+        ),
         ("data.first_episodes=3", "data.first_episodes = 3: expected nothing, since data.source is expert"),
         ("data.normalisation=zscore", 'did you mean "z-score"?'),
         (

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.pictures import picture
+from harness.data.shape import CAMERAS
 from harness.data.source import (
     ACTION_WIDTH,
-    CAMERAS,
     STATE_WIDTHS,
     DamagedEpisode,
     Episode,

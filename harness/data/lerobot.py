@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.pictures import picture
-from harness.data.source import ACTION_WIDTH, CAMERAS, STATE_WIDTHS, Episode, Place, camera_keys
+from harness.data.shape import CAMERAS
+from harness.data.source import ACTION_WIDTH, STATE_WIDTHS, Episode, Place, camera_keys
 from harness.data.video import read_clip
 from harness.errors import BadInput, DamagedRecord
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.lerobot import USUAL_KEYS
-from harness.data.source import ACTION_WIDTH, CAMERAS, Episode
+from harness.data.shape import CAMERAS
+from harness.data.source import ACTION_WIDTH, Episode
 from harness.data.video import CODEC, PIXEL_FORMAT, VideoWriter
 from harness.errors import BadInput
 from harness.store import disk_errors

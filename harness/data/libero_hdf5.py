@@ -17,7 +17,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.data.source import ACTION_WIDTH, CAMERAS, Episode, Place
+from harness.data.shape import CAMERAS
+from harness.data.source import ACTION_WIDTH, Episode, Place
 from harness.errors import BadInput, DamagedRecord
 from harness.libero.tasks import task_names
 

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from harness.records import Value
 
+CAMERAS = ("agentview", "robot0_eye_in_hand")
+"""LIBERO's cameras as the simulator names them, in the order every data set of it has them."""
 ABSENT = "absent"
 """Name of a camera slot that LIBERO has no camera for: its images are black and masked."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from harness.errors import BadInput, DamagedRecord
 
-CAMERAS = ("agentview", "robot0_eye_in_hand")
-"""LIBERO's cameras as the simulator names them, in the order every data set of it has them."""
 STATE_WIDTHS = (7, 8)
 """Position (3), axis-angle (3), and one number for the gripper (dexdata) or two finger joints (LIBERO)."""
 ACTION_WIDTH = 7

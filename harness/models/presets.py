@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from harness.data.shape import ABSENT, InputShape
+from harness.data.shape import ABSENT, CAMERAS, InputShape
 from harness.errors import BadInput
 from harness.models.clip import ClipConfig
 from harness.models.cogact import CogAct, CogActConfig
@@ -19,8 +19,6 @@ from harness.models.pi05 import Pi05
 from harness.models.vision import SiglipConfig, StemConfig
 
 C = TypeVar("C")
-
-CAMERAS = ("agentview", "robot0_eye_in_hand")
 
 
 def _with_text(config: FlowConfig, slots: int, vocabulary: int) -> FlowConfig:
@@ -63,6 +61,7 @@ PI0: dict[str, FlowConfig] = {
             cameras=(*CAMERAS, ABSENT),
             image_size=224,
             text_slots=48,
+            prompt_template="{prompt}\n",  # openpi's and Dexbotic's PaliGemma prompts end with a line of their own
             vocabulary=257_152,
             state_dim=32,
             action_dim=32,

@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 from PIL import Image
 
-from harness.data.shape import InputShape
-from harness.data.source import CAMERAS, Episode, EpisodeSource
+from harness.data.shape import CAMERAS, InputShape
+from harness.data.source import Episode, EpisodeSource
 from harness.data.video import VideoWriter
 
 FPS, SIZE = 20, 16

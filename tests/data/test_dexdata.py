@@ -8,7 +8,8 @@ import pytest
 from episode_sets import assert_same, episode, episodes, read_all, write_dexdata
 
 from harness.data.dexdata import DexData
-from harness.data.source import CAMERAS, DamagedEpisode
+from harness.data.shape import CAMERAS
+from harness.data.source import DamagedEpisode
 from harness.errors import BadInput
 
 

@@ -12,7 +12,8 @@ from episode_sets import FPS, assert_same, episode, episodes, read_all, write_v2
 
 from harness.data.lerobot import LeRobot
 from harness.data.lerobot_writer import write_lerobot
-from harness.data.source import CAMERAS, DamagedEpisode
+from harness.data.shape import CAMERAS
+from harness.data.source import DamagedEpisode
 from harness.errors import BadInput, DamagedRecord
 
 TABLE = "data/chunk-000/episode_000001.parquet"
