@@ -2,6 +2,9 @@
 
 The language model reads images and text, causally. What it makes of the last valid token is the condition of a
 diffusion transformer, which denoises the chunk. The small sizes put a few convolutions in CLIP's place.
+
+Images come before all text, in slots of fixed number; Dexbotic puts them between its system prompt and the
+instruction, and makes every batch as long as its longest prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from harness.models.diffusion import ddim, guided, noisy, signal_shares
 from harness.models.dit import DiT, DiTConfig
 from harness.models.flops import attention, linear
 from harness.models.joint import Rotation, rotary
-from harness.models.vision import StemConfig, build_vision
+from harness.models.vision import StemConfig, Vision, build_vision
 
 ROPE_BASE = 1_000_000.0
 """Rotary base of Qwen2.5 (`rope_theta`)."""
@@ -66,8 +69,11 @@ class CogAct(VLA):
         super().__init__()
         self.config, self.shape = config, config.shape
         pixels, width = config.shape.image_size, config.width
-        is_clip = isinstance(config.vision, ClipConfig)
-        self.vision = ClipTower(config.vision, pixels, width) if is_clip else build_vision(config.vision, pixels, width)
+        self.vision: Vision = (
+            ClipTower(config.vision, pixels, width)
+            if isinstance(config.vision, ClipConfig)
+            else build_vision(config.vision, pixels, width)
+        )
         self.profile = FSDPProfile(("Qwen2DecoderLayer", "DiTBlock", *self.vision.layer_classes))
         self.embed_tokens = nn.Embedding(config.shape.vocabulary, width)
         qwen = _qwen(config)
@@ -113,8 +119,8 @@ class CogAct(VLA):
 
         def predict(point: Tensor, step: int) -> Tensor:
             time = torch.full((2 * len(point),), step, device=point.device)
-            found = self.head(point.repeat(2, 1, 1), time, both).float()
-            return guided(*found.chunk(2), self.config.guidance)
+            conditional, unconditional = self.head(point.repeat(2, 1, 1), time, both).float().chunk(2)
+            return guided(conditional, unconditional, self.config.guidance)
 
         start = noise.to(observation.state.device)
         return ddim(predict, start, self.config.diffusion_steps, self.config.ddim_steps)

@@ -113,7 +113,9 @@ class SiglipTower(Vision):
             patch_size=config.patch,
             vision_use_head=False,
         )
-        self.tower = SiglipVisionModel(siglip)
+        model = SiglipVisionModel(siglip)
+        # Before transformers 5 the parts lay one level deeper; names must not depend on the version.
+        self.tower = getattr(model, "vision_model", model)
         self.projector = nn.Linear(config.width, width)
         self.config = config
         self.tokens = (image_size // config.patch) ** 2

@@ -1,19 +1,19 @@
 """cogact's parts against transformers' own, and the claims it makes about itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from published import COGACT, WORDS, observed, small
 from torch import Tensor
 from transformers import CLIPVisionConfig, CLIPVisionModel, Qwen2Config, Qwen2Model
 
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
 from harness.models import build, input_shape
-from harness.models.clip import ClipConfig
-from harness.models.cogact import ROPE_BASE, CogAct, CogActConfig
+from harness.models.cogact import ROPE_BASE, CogAct
 from harness.models.dit import DIT_B, DIT_L, DIT_S, DiT, DiTConfig, time_features
 from harness.models.flops import count
-
-SLOTS, WORDS = 6, 64
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,50 +24,15 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def published_shape() -> CogAct:
-    """All the published model's parts, small: one 28-pixel camera of four patches, no weight at its special value."""
-    shape = InputShape(
-        cameras=("agentview",),
-        image_size=28,
-        text_slots=SLOTS,
-        vocabulary=WORDS,
-        state_dim=8,
-        action_dim=7,
-        chunk=8,
-    )
-    torch.manual_seed(0)
-    model = CogAct(
-        CogActConfig(
-            shape=shape,
-            vision=ClipConfig(width=32, layers=3, heads=2, ffn=64, patch=14),
-            layers=2,
-            heads=4,
-            kv_heads=2,
-            width=64,
-            ffn=96,
-            head=DiTConfig(layers=2, width=32, heads=4),
-        )
-    )
-    for parameter in model.parameters():
-        parameter.data.add_(0.05 * torch.randn_like(parameter))
+def cogact() -> CogAct:
+    model = small("CogAct", 0)
+    assert isinstance(model, CogAct)
     return model
 
 
 @pytest.fixture(scope="module")
 def model() -> CogAct:
-    return published_shape()
-
-
-def observed(shape: InputShape, words: tuple[int, ...] = (6, 3)) -> Observation:
-    torch.manual_seed(1)
-    count, slots, cameras = len(words), shape.text_slots, len(shape.cameras)
-    return Observation(
-        images=torch.randn(count, cameras, 3, shape.image_size, shape.image_size),
-        image_masks=torch.ones(count, cameras, dtype=torch.bool),
-        input_ids=torch.randint(2, shape.vocabulary, (count, slots)),
-        attention_mask=torch.arange(slots) < torch.tensor(words)[:, None],
-        state=torch.randn(count, shape.state_dim),
-    )
+    return cogact()
 
 
 def batch_of(shape: InputShape, seed: int = 0) -> Batch:
@@ -110,11 +75,11 @@ def test_the_condition_is_qwens_last_valid_state(model):
     own = model.state_dict()
     theirs.load_state_dict({name: own[name] for name in theirs.state_dict()})
     seen = observed(model.shape)
-    images = model.vision(seen.images[:, 0])
+    images = model.vision(seen.images.flatten(0, 1)).reshape(2, 8, 64)
     embedded = torch.cat([images, model.embed_tokens(seen.input_ids)], 1)
-    mask = torch.cat([torch.ones(2, 4), seen.attention_mask], 1).long()
+    mask = torch.cat([torch.ones(2, 8), seen.attention_mask], 1).long()
     hidden = theirs(inputs_embeds=embedded, attention_mask=mask).last_hidden_state
-    expected = torch.stack([hidden[0, 4 + 5], hidden[1, 4 + 2]])
+    expected = torch.stack([hidden[0, 8 + 5], hidden[1, 8 + 2]])
     torch.testing.assert_close(model._condition(seen), expected, atol=1e-5, rtol=0)
 
 
@@ -133,11 +98,13 @@ def test_padding_and_missing_cameras_are_not_seen(model):
 
 
 def test_frozen_are_exactly_the_parameters_the_loss_cannot_reach():
-    model = published_shape()
+    model = cogact()
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     assert {name.split(".")[1] for name in frozen} == {"unread", "tower"}
     model.requires_grad_(True)
-    model(batch_of(model.shape)).backward()
+    batch, dropped = batch_of(model.shape), torch.tensor([True, False])
+    noise = model.noise(2, batch.generator)
+    model.loss(batch.observation, batch.actions, noise, torch.tensor([3, 50]), dropped).backward()
     assert {name for name, parameter in model.named_parameters() if parameter.grad is None} == frozen
     assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters() if parameter.grad is not None)
 
@@ -179,7 +146,7 @@ def test_dropout_and_times_have_their_rates(model, monkeypatch):
     drawn = []
     monkeypatch.setattr(model, "loss", lambda seen, actions, noise, time, dropped: drawn.append((time, dropped)))
     seen = observed(model.shape, (6,) * 500)
-    model(Batch(seen, torch.zeros(500, 8, 7), torch.Generator().manual_seed(0)))
+    model(Batch(seen, torch.zeros(500, 8, 8), torch.Generator().manual_seed(0)))
     time, dropped = drawn[0]
     assert len(time) == 500 * model.config.repeats == len(dropped)
     assert dropped.float().mean().item() == pytest.approx(0.1, abs=0.02)
@@ -187,11 +154,11 @@ def test_dropout_and_times_have_their_rates(model, monkeypatch):
 
 
 def test_guidance_differs_from_the_plain_prediction():
-    model = published_shape()
-    seen, noise = observed(model.shape), torch.randn(2, 8, 7)
+    model = cogact()
+    seen, noise = observed(model.shape), torch.randn(2, 8, 8)
     guided = model.denoise(seen, noise)
-    object.__setattr__(model.config, "guidance", 1.0)
-    assert guided.shape == (2, 8, 7) and not torch.allclose(guided, model.denoise(seen, noise))
+    model.config = replace(COGACT, guidance=1.0)
+    assert guided.shape == (2, 8, 8) and not torch.allclose(guided, model.denoise(seen, noise))
 
 
 @pytest.mark.parametrize(("head", "parameters"), [(DIT_S, 13e6), (DIT_B, 89e6), (DIT_L, 308e6)])
@@ -238,7 +205,7 @@ def test_full_is_the_published_model():
 
 def test_counted_flops_are_those_of_the_formula():
     with torch.device("meta"):
-        model = published_shape()
+        model = cogact()
     assert model.forward_flops() == count(model).forward
 
 

@@ -1,114 +1,26 @@
 """pi0 against transformers' own, and the claims it makes about itself."""
 
-import re
-
 import pytest
 import torch
+from published import CHUNK, DIM, SHAPE, WORDS, small, transformers_pi0
 from tiny_models import batch_of
 from torch import Tensor
-from transformers import PI0Config, PI0ForConditionalGeneration
+from transformers import PI0ForConditionalGeneration
 
 from harness.data.batch import Batch, Observation
-from harness.data.shape import InputShape
 from harness.errors import BadInput
 from harness.models import build, input_shape
-from harness.models.flow import FlowConfig
+from harness.models.formats.rules import TRANSFORMERS_PI0
 from harness.models.pi0 import Pi0
-from harness.models.vision import SiglipConfig
 
-CAMERAS, SLOTS, WORDS, CHUNK, DIM = 2, 6, 128, 8, 8
-HF_NAMES = [
-    (r"^model\.vlm\.language_model\.layers\.(\d+)\.", r"layers.\1.vlm."),
-    (r"^model\.dit\.layers\.(\d+)\.", r"layers.\1.expert."),
-    (r"^model\.dit\.norm\.", "norm."),
-    (r"^model\.vlm\.language_model\.embed_tokens\.", "embed_tokens."),
-    (r"^model\.vlm\.vision_tower\.", "vision.tower."),
-    (r"^model\.vlm\.multi_modal_projector\.linear\.", "vision.projector."),
-    (r"^embed_action_time\.", ""),
-]
-"""transformers' parameter names → ours."""
-HF_UNREAD = ("model.dit.embed_tokens.", "model.vlm.language_model.norm.")
-"""Parameters of transformers' pi0 that nothing reads."""
-
-
-def theirs() -> PI0ForConditionalGeneration:
-    gemma = {
-        "model_type": "gemma",
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 16,
-        "vocab_size": WORDS,
-    }
-    siglip = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "patch_size": 14,
-        "image_size": 28,
-        "vision_use_head": False,
-        "projection_dim": 64,
-    }
-    vlm = {
-        "model_type": "paligemma",
-        "text_config": gemma | {"hidden_size": 64, "intermediate_size": 128},
-        "vision_config": siglip,
-        "projection_dim": 64,
-        "image_token_id": WORDS,
-    }
-    config = PI0Config(
-        vlm_config=vlm,
-        dit_config=gemma | {"hidden_size": 32, "intermediate_size": 64},
-        chunk_size=CHUNK,
-        max_state_dim=DIM,
-        max_action_dim=DIM,
-    )
-    torch.manual_seed(0)
-    model = PI0ForConditionalGeneration(config).train()
-    for parameter in model.parameters():  # norms start at zero or one: all must matter
-        parameter.data.add_(0.05 * torch.randn_like(parameter))
-    return model
-
-
-def ours() -> Pi0:
-    shape = InputShape(
-        cameras=("agentview", "wrist"),
-        image_size=28,
-        text_slots=SLOTS,
-        vocabulary=WORDS,
-        state_dim=DIM,
-        action_dim=DIM,
-        chunk=CHUNK,
-    )
-    return Pi0(
-        FlowConfig(
-            shape=shape,
-            vision=SiglipConfig(width=32, layers=2, heads=2, ffn=64, patch=14),
-            layers=3,
-            heads=4,
-            kv_heads=1,
-            head_dim=16,
-            width=64,
-            ffn=128,
-            expert_width=32,
-            expert_ffn=64,
-        )
-    )
-
-
-def our_name(name: str) -> str:
-    for pattern, ours in HF_NAMES:
-        name = re.sub(pattern, ours, name)
-    return name
+CAMERAS, SLOTS = len(SHAPE.cameras), SHAPE.text_slots
 
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[PI0ForConditionalGeneration, Pi0]:
-    hf, model = theirs(), ours()
-    weights = {our_name(name): value for name, value in hf.state_dict().items() if not name.startswith(HF_UNREAD)}
-    model.load_state_dict(weights)  # strict: the same set of names and shapes
+    hf, model = transformers_pi0(), small("Pi0", 0)
+    weights = hf.state_dict()
+    model.load_state_dict({name: weights[TRANSFORMERS_PI0.published(name)] for name in model.state_dict()})
     return hf, model
 
 
@@ -145,13 +57,13 @@ def test_loss_and_every_gradient_equal_transformers(pair):
     expected.backward()
     loss.backward()
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-6)
-    mine = dict(model.named_parameters())
-    compared = 0
-    for name, parameter in hf.named_parameters():
-        if parameter.grad is not None and not name.startswith(HF_UNREAD):
-            torch.testing.assert_close(mine[our_name(name)].grad, parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
-            compared += 1
-    assert compared == sum(parameter.requires_grad for parameter in model.parameters())
+    theirs = dict(hf.named_parameters())
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, parameter in trained.items():
+        wanted = theirs[TRANSFORMERS_PI0.published(name)].grad
+        torch.testing.assert_close(parameter.grad, wanted, rtol=1e-4, atol=1e-6, msg=name)
+    read = [name for name, parameter in theirs.items() if parameter.grad is not None]
+    assert len([name for name in read if not TRANSFORMERS_PI0.is_unread(name)]) == len(trained)
 
 
 def test_samples_equal_transformers(pair):
