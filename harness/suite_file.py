@@ -110,6 +110,8 @@ def _check_models(path: Path | str, suite: Suite) -> None:
         if names_function(entry.model) and not _importable(entry.model.partition(":")[0]):
             expected = "a module that can be imported here (is its package installed, or on PYTHONPATH?)"
             raise BadInput(path, f"models.{name}.model", entry.model, expected)
+        if entry.init is not None and not Path(entry.init).exists():
+            raise BadInput(path, f"models.{name}.init", entry.init, "a checkpoint: a safetensors file or a folder")
 
 
 def _importable(module: str) -> bool:

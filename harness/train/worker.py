@@ -42,6 +42,7 @@ from harness.data.state_prompt import with_state_in_prompt
 from harness.models import build, input_shape
 from harness.models.base import VLA
 from harness.models.flops import count
+from harness.models.formats.transfer import load_checkpoint
 from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
 from harness.store import folder_bytes, read_record, remove_folder, write_record
@@ -182,12 +183,14 @@ class Training:
         return open_dataset(self.cell.data, folder, shape, cache=cache, on_episode=on_episode)
 
     def build_model(self) -> VLA:
-        """Fresh weights, equal on every rank and under every backend: a function of the seed alone."""
+        """Equal weights on every rank and under every backend: a function of the seed, or from a checkpoint."""
         self.journal.phase("building the model")
         random.seed(self.spec.seed)
         np.random.seed(self.spec.seed % 2**32)
         torch.manual_seed(self.spec.seed)
         model = build(self.cell.model, self.cell.size, self.cell.layout)
+        if self.cell.init is not None:
+            load_checkpoint(model, Path(self.cell.init))
         model.freeze(self.cell.frozen)
         return model
 
