@@ -80,7 +80,8 @@ def inline_svg(drawing: Drawing) -> str:
     text = made.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{drawing.name}-", text)  # ids are the page's, not the plot's
+    text = text.replace("xlink:href", "href")
+    text = re.sub(r'(\bid="|url\(#|\bhref="#)', rf"\g<1>{drawing.name}-", text)  # ids are the page's, not the plot's
     text = re.sub(
         r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{_attribute(drawing.alt)}">', text
     )
