@@ -2,7 +2,8 @@
 
 Exact: what happens depends on (task suite, task, initial state, seed) alone, and is bit for bit what the standard
 loop gives (`OffScreenRenderEnv` made afresh for the episode, every camera rendered at every step). Fast: the model is
-compiled once per task and reset in place, and cameras are rendered only at looks.
+compiled once per task and reset in place, cameras are rendered only at looks, and a control step computes nothing twice
+(`harness.libero.control`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import MachineFault
+from harness.libero.control import ArmLoop
 from harness.libero.geometry import axis_angle
 from harness.libero.records import Protocol
 from harness.libero.tasks import Task, evaluation_states
@@ -35,6 +37,8 @@ MUJOCO_RANGE = ((3, 2, 3), (3, 3, 2))
 """Oldest and newest MuJoCo with LIBERO's physics and colours: 3.3.3 darkens floors, 3.4 changes box contacts."""
 
 _MAX_PLACEMENT_TRIES = 100
+_LOW_DIMENSIONAL = ("robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos", "robot0_joint_pos")
+"""The sensors an `Observation` is made of, beside the cameras."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class Scene:
         self._rewind_like_new()
         for camera in protocol.cameras:
             self._gate(self._domain._observables[f"{camera}_image"])
+        self._arm = ArmLoop(self._domain)
+        self._sampled: dict[str, Any] = {}
+        self._succeeded: bool | None = None
         self.world = World(self._domain)
 
     def reset(self, key: EpisodeKey, *, look: bool = True) -> Start:
@@ -124,12 +131,16 @@ class Scene:
     def step(self, action: NDArray[np.float64], *, look: bool) -> Observation:
         """One control step (50 ms). `look` decides whether the observation carries images."""
         self._look = look
-        raw, _, _, _ = self._env.step(action)
-        return self._observation(raw)
+        self._arm.step(action, self._sample)
+        self._domain._post_process()
+        self._succeeded = None
+        return self._observation(self._sampled)
 
     def success(self) -> bool:
         """Whether the task's goal holds now."""
-        return bool(self._domain._check_success())
+        if self._succeeded is None:
+            self._succeeded = bool(self._domain._check_success())
+        return self._succeeded
 
     def simulator_state(self) -> NDArray[np.float64]:
         """float64 (1 + nq + nv,): MuJoCo's flattened state."""
@@ -188,13 +199,18 @@ class Scene:
 
     def _settle(self, state: NDArray[np.float64], look: bool) -> Start:
         steps = self.protocol.settle_steps
-        self._look = look and steps == 0
-        raw = self._env.set_init_state(state)
+        self._look, self._succeeded = look and steps == 0, None
+        observation = self._observation(self._env.set_init_state(state))
         sha256 = self._scene_sha256()
         for index in range(steps):
-            self._look = look and index == steps - 1
-            raw, _, _, _ = self._env.step(NEUTRAL)
-        return Start(sha256, self._observation(raw))
+            observation = self.step(NEUTRAL, look=look and index == steps - 1)
+        return Start(sha256, observation)
+
+    def _sample(self) -> None:
+        """Reads the sensors of an `Observation`, and no others."""
+        observables = self._domain._observables
+        cameras = [f"{camera}_image" for camera in self.protocol.cameras] if self._look else []
+        self._sampled = {name: np.array(observables[name]._sensor({})) for name in (*_LOW_DIMENSIONAL, *cameras)}
 
     def _scene_sha256(self) -> str:
         """Hash of all body poses in the model (fixtures are placed there), qpos and qvel."""
