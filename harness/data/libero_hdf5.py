@@ -112,6 +112,8 @@ def _episode(place: Place, group: Any, prompt: str, upright: bool) -> Episode:
             if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
                 raise place.damage(0, f"obs/{key} must be uint8 (F, H, W, 3), found {frames.dtype} {frames.shape}")
             images[camera] = frames if upright else frames[:, ::-1, ::-1]
+    if not images:
+        raise place.damage(None, f"no camera images; expected one of {', '.join(DATASETS.values())}")
     name = f"{place.file.name} {place.episode}"
     return Episode(name, prompt, frame_steps, images, np.concatenate(parts, 1), actions)
 

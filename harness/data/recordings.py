@@ -115,8 +115,11 @@ def open_recordings(
             beside = folder.with_suffix(".part")
             shutil.rmtree(beside, ignore_errors=True)  # of a maker that was killed
             beside.mkdir()
-            _make(source, view, beside, skip_damaged, on_episode)
-            beside.rename(folder)
+            try:
+                _make(source, view, beside, skip_damaged, on_episode)
+                beside.rename(folder)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
     return _load(folder, kept=True)
 
 

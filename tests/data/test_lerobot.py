@@ -14,6 +14,7 @@ from harness.data.lerobot import LeRobot
 from harness.data.lerobot_writer import write_lerobot
 from harness.data.shape import CAMERAS
 from harness.data.source import DamagedEpisode
+from harness.data.video import VideoWriter
 from harness.errors import BadInput, DamagedRecord
 
 TABLE = "data/chunk-000/episode_000001.parquet"
@@ -144,6 +145,17 @@ def test_a_video_that_lacks_its_end_is_told_by_its_frame(tmp_path):
     with pytest.raises(DamagedEpisode) as fault:
         LeRobot(folder, {}).read(0)
     assert fault.value.file == path and 0 < fault.value.frame < 30
+
+
+def test_a_frame_that_is_missing_from_the_middle_is_told(copy):
+    frames = episodes()[1].images["robot0_eye_in_hand"]
+    writer = VideoWriter(copy / WRIST, FPS)
+    writer.add(frames[:3])
+    writer.frames += 1  # the next is shown one frame's time later
+    writer.add(frames[4:])
+    writer.close()
+    with pytest.raises(DamagedEpisode, match=r"episode 1, frame 3: the video has 3 of 8 frames"):
+        LeRobot(copy, {}).read(1)
 
 
 def _index_first(path: Path) -> None:

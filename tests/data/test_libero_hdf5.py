@@ -106,7 +106,12 @@ def _wrong_frames(file):
     file["data/demo_1/obs/frame_index"] = np.array([0, 3, 99])
 
 
-@pytest.mark.parametrize("damage", [_drop_actions, _cut_states, _spoil_actions, _wrong_frames])
+def _no_cameras(file):
+    del file["data/demo_1/obs/agentview_rgb"]
+    del file["data/demo_1/obs/eye_in_hand_rgb"]
+
+
+@pytest.mark.parametrize("damage", [_no_cameras, _drop_actions, _cut_states, _spoil_actions, _wrong_frames])
 def test_a_damaged_episode_is_named(tmp_path, damage):
     path = write(tmp_path / "a.hdf5")
     with h5py.File(path, "r+") as file:

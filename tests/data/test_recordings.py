@@ -103,6 +103,7 @@ def test_damage_stops_or_is_left_out_and_named(tmp_path):
     for cache in (None, tmp_path / "cache"):
         with pytest.raises(DamagedEpisode, match=r"episode1\.jsonl: frame 3"):
             open_dataset(data, folder, SHAPE, cache=cache)
+        assert not list(tmp_path.glob("cache/*/"))  # nothing half-made stays
         kept = open_dataset(data.model_copy(update={"skip_damaged": True}), folder, SHAPE, cache=cache)
         assert kept.samples == 5 + 6
         (named,) = kept.damaged
