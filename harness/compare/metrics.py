@@ -58,6 +58,11 @@ METRICS: dict[str, Metric] = {
             "median over the measured steps of the slowest rank's time for one optimizer step",
         ),
         Metric(
+            "cpu_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.cpu_seconds_per_step),
+            "process CPU time of a step, all threads: median over the measured steps, largest rank",
+        ),
+        Metric(
             "samples_per_second", "samples/s", "higher", "time", 0.03, 0.0, False,
             _of_speed(lambda speed: speed.samples_per_second),
             "samples of all ranks over the slowest rank's time",

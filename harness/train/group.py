@@ -18,6 +18,7 @@ from harness.machine import Fingerprint
 from harness.processes import PARENT_VARIABLE, descendants, kill_all
 from harness.store import read_record, write_record
 from harness.train.ending import gather_figures
+from harness.train.host import HostWatch
 from harness.train.journal import LOGS, failure_file, report_file
 from harness.train.memory import out_of_memory_kills
 from harness.train.outcome import Evidence, judge, late_rank, read_torchrun_report
@@ -51,6 +52,7 @@ class ProcessGroup:
         self._follower = StepsFollower(self._attempt, self._ranks)
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._started = self._alive = time.monotonic()
+        self._host = HostWatch()
         self._kills_before = out_of_memory_kills() or 0
         with (self._attempt / LOGS / _TORCHRUN_LOG).open("wb") as log:
             self._process = subprocess.Popen(
@@ -108,6 +110,7 @@ class ProcessGroup:
             wall_seconds=time.monotonic() - self._started,
             fingerprint=self._fingerprint,
             in_turns=self._spec.in_turns,
+            host=self._host.conditions(),
             **figures,
         )
         write_record(self._attempt / RUN_FILE, self.record)

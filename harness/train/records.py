@@ -268,6 +268,20 @@ class Memory(Value):
     """By rank."""
 
 
+class HostConditions(Value):
+    """The machine while a run was going, start-up included. None: cannot be read there."""
+
+    load_average: float
+    """Over the last minute, at the end."""
+    foreign_cpu_share: float | None
+    """Share of all cores' time taken by processes that are not the harness's."""
+    cpu_mhz: float | None
+    """Mean over cores, at the end."""
+    temperature_celsius: float | None
+    foreign_gpu_processes: int | None
+    """On the GPUs, at the end."""
+
+
 class Failure(Value):
     """Why a run has no figures. The first rank at fault, and its own words."""
 
@@ -312,3 +326,4 @@ class RunRecord(Record):
     """Folder of the exported policy, relative to the attempt's folder."""
     in_turns: InTurns | None = None
     """None: the run had the machine to itself."""
+    host: HostConditions | None = None
