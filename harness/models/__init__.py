@@ -73,6 +73,7 @@ def _function(model: str) -> Callable[[str], object]:
         raise BadInput("models", "model", model, f"a module that can be imported, but: {error}") from None
     function = getattr(module, name, None)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise BadInput("models", "model", model, f"a function of {module_name}", known)
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module_name]
+        choices = [f"{module_name}:{key}" for key in own if not key.startswith("_")]
+        raise BadInput("models", "model", model, f"a function of {module_name}", choices)
     return function

@@ -16,14 +16,6 @@ from harness.models.dit import DIT_B, DIT_L, DIT_S, DiT, DiTConfig, time_feature
 from harness.models.flops import count
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small are slower on more, and far slower on a busy machine
-    yield
-    torch.set_num_threads(before)
-
-
 def cogact() -> CogAct:
     model = small("CogAct", 0)
     assert isinstance(model, CogAct)

@@ -23,14 +23,6 @@ from harness.models.formats.transfer import convert, detect, load_checkpoint, ma
 THEIRS = [name for name in FORMATS if name != HARNESS.name]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def own(tmp_path_factory) -> dict[str, Path]:
     """Each small model's weights under our names, by class."""
