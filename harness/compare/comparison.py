@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.compare.baseline import Acceptance, Baseline
 from harness.compare.fairness import Audit, audit_pairs
+from harness.compare.family import OverallSpeedup, overall_speedups, settle
 from harness.compare.gate import compare_with
 from harness.compare.parity import ParityRecord, loss_parity
 from harness.compare.published import PublishedComparison, PublishedTable, compare_published
@@ -39,6 +40,8 @@ class Comparison(Record):
     """Against the suite's reference."""
     other_speedups: list[Speedup]
     """Against the other DeepSpeed cells; shown, not judged."""
+    overall_speedups: list[OverallSpeedup] = []
+    """Over models, where there are several."""
     audits: list[Audit]
     parity: list[ParityRecord]
     arms: list[ArmSuccess]
@@ -59,7 +62,7 @@ def compare(plan: Plan, results: Results, baseline: Baseline | None, published: 
     pairs = _success_pairs(plan, results)
     judged_pairs = [judge_pair(pair, plan.gate) for pair in pairs if pair.task_suite == "all"]
     speedups = _speedups(plan, results, audits)
-    speedups = [_reserved(speedup, parity, judged_pairs) for speedup in speedups]
+    speedups = [_reserved(speedup, parity, judged_pairs) for speedup in settle(speedups, plan.gate)]
     judgements = [
         *_judge_runs(plan, results),
         *(judged for label in labels if (judged := judge_sharding(label, results.of(label)))),
@@ -78,7 +81,8 @@ def compare(plan: Plan, results: Results, baseline: Baseline | None, published: 
         confidence=confidence,
         cells=[summarize(label, _planned(plan, label), results) for label in labels],
         speedups=speedups,
-        other_speedups=_other_speedups(plan, results, audits),
+        other_speedups=settle(_other_speedups(plan, results, audits), plan.gate),
+        overall_speedups=overall_speedups(speedups, confidence),
         audits=audits,
         parity=parity,
         arms=arms,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.plan import RunKind
 from harness.train.records import Outcome, RunRecord, StepRow
+
+H = TypeVar("H", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def ended_well(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if run.outcome is Outcome.OK]
 
 
-def unique(names: Iterable[str]) -> list[str]:
+def unique(names: Iterable[H]) -> list[H]:
     """First occurrences, in order."""
     return list(dict.fromkeys(names))
 

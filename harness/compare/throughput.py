@@ -13,7 +13,7 @@ from harness.records import Value
 from harness.statistics.interval import Interval
 from harness.statistics.logscale import ratio_of
 from harness.statistics.power import smallest_detectable_log_ratio
-from harness.statistics.ratios import equivalence_p, log_ratios, paired_ratio
+from harness.statistics.ratios import difference_p, equivalence_p, log_ratios, paired_ratio
 from harness.suite import Gate
 from harness.train.meter import paired_steadiness
 from harness.train.records import RunRecord
@@ -46,6 +46,14 @@ class Speedup(Value):
     smallest_detectable: float | None
     """The ratio above 1 that so many pairs with such noise find with 90 % probability."""
     comparable: bool
+    p_value: float = 1.0
+    """Of "equally fast", two-sided; over the family once `harness.compare.family.settle` has seen all."""
+    equal_p: float = 1.0
+    """Of "apart by as much as matters": two one-sided tests; likewise."""
+    equal: bool = False
+    """Equality within the smallest effect that matters is shown: a statement of its own beside `finding`."""
+    by_repeat: dict[int, float] = {}
+    """Speedup of every steady pair."""
     cpu_speedup: Interval | None = None
     """The same of process CPU time per step: a second figure, steadier on a shared CPU, blind to waiting."""
     reservations: list[str] = []
@@ -61,7 +69,7 @@ def pair_runs(reference: list[RunRecord], candidate: list[RunRecord]) -> list[tu
 def measure_speedup(
     reference: str, candidate: str, pairs: list[tuple[RunRecord, RunRecord]], comparable: bool, gate: Gate
 ) -> Speedup:
-    """Speedup of one cell over another from their paired timing runs.
+    """Speedup of one cell over another from their paired timing runs; what it shows, the family says (`settle`).
 
     Equality is shown by two one-sided tests within the smallest effect that matters, never by the lack of a
     significant difference.
@@ -70,13 +78,14 @@ def measure_speedup(
     steady = [(a, b) for a, b in timed if _steady_pair(a, b)]
     used = steady or timed
     speedup: Interval | None = None
-    finding, detectable = Finding.NOT_SHOWN, None
+    detectable, unlike, alike = None, 1.0, 1.0
     if used:
         old, new = (_figures("step_seconds", side) for side in zip(*used, strict=True))
         speedup = paired_ratio(new, old, gate.confidence)
-        if not steady:
+        if steady:
+            unlike, alike = difference_p(old, new), equivalence_p(old, new, gate.smallest_effect.step_seconds)
+        else:
             speedup = speedup.model_copy(update={"low": None, "high": None})
-        finding = _finding(speedup, equivalence_p(old, new, gate.smallest_effect.step_seconds), gate)
         detectable = _detectable(log_ratios(old, new), gate)
     return Speedup(
         reference=reference,
@@ -84,9 +93,12 @@ def measure_speedup(
         pairs=len(steady),
         unsteady_pairs=len(timed) - len(steady),
         speedup=speedup,
-        finding=finding,
+        finding=Finding.NOT_SHOWN,
         smallest_detectable=detectable,
         comparable=comparable,
+        p_value=unlike,
+        equal_p=alike,
+        by_repeat={a.run.repeat: old / new for (a, _), old, new in zip(steady, *_both(steady), strict=True)},
         cpu_speedup=_cpu_speedup(used, gate),
     )
 
@@ -100,10 +112,11 @@ def judge_speedup(speedup: Speedup, gate: Gate) -> Judgement:
         false_alarm_rate=1 - gate.confidence,
         n=speedup.pairs,
     )
-    return judge_pair_of("speed", (speedup.reference, speedup.candidate), "step_seconds", evidence, _verdict(speedup))
+    outcome = _verdict(speedup, gate.smallest_effect.step_seconds)
+    return judge_pair_of("speed", (speedup.reference, speedup.candidate), "step_seconds", evidence, outcome)
 
 
-def _verdict(speedup: Speedup) -> tuple[Verdict, str]:
+def _verdict(speedup: Speedup, margin: float) -> tuple[Verdict, str]:
     ratio = speedup.speedup
     if ratio is None:
         return Verdict.INCONCLUSIVE, "no pair of timing runs ended well"
@@ -112,24 +125,34 @@ def _verdict(speedup: Speedup) -> tuple[Verdict, str]:
     if speedup.pairs == 0:
         return Verdict.UNSTEADY, "no pair of runs had steady step times"
     if speedup.finding is Finding.NOT_SHOWN:
-        why = "one pair has no interval" if ratio.low is None else "the interval holds 1, so neither is shown faster"
-        return Verdict.INCONCLUSIVE, f"{why}; raise throughput.repeats"
-    return _ANSWERS[speedup.finding]
+        if ratio.low is None:
+            return Verdict.INCONCLUSIVE, "one pair has no interval; raise throughput.repeats"
+        why = f"no difference is shown (adjusted p {speedup.p_value:.2g})"
+        return Verdict.INCONCLUSIVE, f"{why}, {_equality(speedup, margin)}; raise throughput.repeats"
+    verdict, words = _ANSWERS[speedup.finding]
+    if speedup.finding is not Finding.EQUAL:
+        words += f" (adjusted p {speedup.p_value:.2g})"
+    return verdict, f"{words}; {_equality(speedup, margin)}"
 
 
 _ANSWERS = {
     Finding.FASTER: (Verdict.IMPROVED, "shown to be faster"),
     Finding.SLOWER: (Verdict.PASS, "shown to be slower: an answer, not a regression"),
-    Finding.EQUAL: (Verdict.PASS, "shown to be equal within the smallest effect that matters"),
+    Finding.EQUAL: (Verdict.PASS, "no difference that matters"),
 }
 
 
-def _finding(speedup: Interval, equal_p: float, gate: Gate) -> Finding:
-    if speedup.low is not None and equal_p < 1 - gate.confidence:
-        return Finding.EQUAL
-    if not speedup.excludes(1.0):
-        return Finding.NOT_SHOWN
-    return Finding.FASTER if speedup.estimate > 1 else Finding.SLOWER
+def _equality(speedup: Speedup, margin: float) -> str:
+    """The statement of the two one-sided tests."""
+    shown = "shown" if speedup.equal else "not shown"
+    return f"equality within {margin:.0%} {shown} (adjusted p {speedup.equal_p:.2g})"
+
+
+def _both(pairs: list[tuple[RunRecord, RunRecord]]) -> tuple[list[float], list[float]]:
+    read = METRICS["step_seconds"].read
+    figures = [(read(a), read(b)) for a, b in pairs]
+    whole = [(old, new) for old, new in figures if old is not None and new is not None]
+    return [old for old, _ in whole], [new for _, new in whole]
 
 
 def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:

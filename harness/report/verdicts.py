@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from harness.compare.comparison import Comparison
+from harness.compare.family import OverallSpeedup
 from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup
 from harness.compare.verdict import Judgement, Verdict
@@ -39,7 +40,16 @@ def speed_lines(comparison: Comparison) -> list[str]:
         if judged.subject in speedups
         else judgement_line(judged)
         for judged in of(comparison, "speed")
-    ]
+    ] + [overall_sentence(found) for found in comparison.overall_speedups]
+
+
+def overall_sentence(found: OverallSpeedup) -> str:
+    """One figure over several models."""
+    models = ", ".join(found.models)
+    return (
+        f"Speed over {len(found.models)} models ({models}), {found.candidate} vs {found.reference}: "
+        f"{ratio(found.speedup)}, geometric mean over {plural(found.speedup.n, 'repeat')}."
+    )
 
 
 def speed_sentence(judgement: Judgement, speedup: Speedup, comparison: Comparison) -> str:

@@ -48,6 +48,22 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     return Interval(estimate=mean, low=float(bounds.low), high=float(bounds.high), confidence=confidence, n=len(values))
 
 
+def difference_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
+    """Two-sided p value of "the true ratio is 1": paired t test of the logs, `scipy.stats.ttest_1samp`.
+
+    Fewer than two pairs show nothing: 1.0. Raises as `paired_ratio` does.
+    """
+    from scipy import stats
+
+    differences = log_ratios(reference, candidate)
+    if len(differences) < 2:
+        return 1.0
+    if max(differences) == min(differences):
+        return 1.0 if differences[0] == 0 else 0.0
+    p = float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
 def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin: float) -> float:
     """p value of "the true ratio lies outside 1/(1 + margin) … 1 + margin": small means shown equal.
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from comparison_records import a_failed_run, a_run, a_speed
 
+from harness.compare.family import settle
 from harness.compare.throughput import Finding, judge_speedup, measure_speedup, pair_runs
 from harness.compare.verdict import Verdict
 from harness.suite import Gate
@@ -17,7 +18,7 @@ def timed(key: str, seconds: list[float], steadiness: str = "STEADY") -> list[Ru
 
 
 def verdict(old: list[RunRecord], new: list[RunRecord], comparable: bool = True) -> tuple[Verdict, Finding]:
-    found = measure_speedup("pi0-zero3", "pi0-fsdp2", pair_runs(old, new), comparable, GATE)
+    [found] = settle([measure_speedup("pi0-zero3", "pi0-fsdp2", pair_runs(old, new), comparable, GATE)], GATE)
     return judge_speedup(found, GATE).verdict, found.finding
 
 
@@ -54,7 +55,7 @@ def test_runs_that_never_settled_are_not_tested(steadiness: str) -> None:
 def test_steady_pairs_are_kept_when_others_are_not() -> None:
     old = timed("zero3", [1.0, 1.01, 1.0])
     new = [*timed("fsdp2", [0.5, 0.51]), timed("fsdp2", [9.0, 9.0, 9.0], "UNSTEADY")[2]]
-    found = measure_speedup("a", "b", pair_runs(old, new), True, GATE)
+    [found] = settle([measure_speedup("a", "b", pair_runs(old, new), True, GATE)], GATE)
     assert (found.pairs, found.unsteady_pairs, found.finding) == (2, 1, Finding.FASTER)
 
 
