@@ -24,24 +24,22 @@ def frontier(request: Request, limit: int, address_space_gib: float | None, outp
     folder = output.results / name / "frontier"
     budget = None if address_space_gib is None else round(address_space_gib * GIB)
     kept = folder / ("all" if budget is None else f"{budget // MIB}-MiB")
-    found: list[CellFrontier] = []
+    record = Frontier(suite=name, fingerprint=machine, address_space_bytes=budget, cells=[])
     for cell in cells_of(plan):
         # Samples are only as large as they are: synthetic ones need no demonstrations to be made first.
         plain = cell.model_copy(update={"data": cell.data.model_copy(update={"source": "synthetic"})})
-        found.append(
-            find_frontier(
-                plain, kept, machine, limit=limit, address_space_bytes=budget,
-                on_try=lambda tried, label=cell.label: _tell(console, label, tried, output.quiet),
-            )
+        found = find_frontier(
+            plain, kept, machine, limit=limit, address_space_bytes=budget,
+            on_try=lambda tried, label=cell.label: _tell(console, label, tried, output.quiet),
         )  # fmt: skip
-        record = Frontier(suite=name, fingerprint=machine, address_space_bytes=budget, cells=found)
+        record = record.model_copy(update={"cells": [*record.cells, found]})
         write_record(kept / "frontier.json", record)
     if output.json:
         print(record.model_dump_json(indent=1))
     else:
-        console.print(_table(found))
+        console.print(_table(record.cells))
         console.print(f"record: {kept / 'frontier.json'}", highlight=False, soft_wrap=True)
-    return ExitCode.OK if all(cell.largest_micro_batch for cell in found) else ExitCode.FAILED
+    return ExitCode.OK if all(cell.largest_micro_batch for cell in record.cells) else ExitCode.FAILED
 
 
 def _tell(console: Console, label: str, tried: Try, quiet: bool) -> None:

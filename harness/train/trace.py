@@ -44,7 +44,8 @@ def trace_steps(engine: Engine, steps: Steps, folder: Path) -> Traced:
         folder: the attempt's.
     """
     run, world = steps.run, steps.world
-    on_cuda, peaks = world.device.type == "cuda", []
+    on_cuda = world.device.type == "cuda"
+    peaks: list[int | None] = []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with profile(activities=activities) as profiler:
         for step in range(run.steps, run.steps + TRACED_STEPS):
