@@ -135,6 +135,10 @@ def evaluate(
     workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
     executor: Annotated[str, typer.Option(help="Where they run: local, or ray for a Ray cluster.")] = "local",
     max_errors: Annotated[int, typer.Option(help="Errors after which the policy's evaluation ends.")] = 20,
+    pass_mark: Annotated[float | None, typer.Option(help="Success rate that the policy must reach: 0.9.")] = None,
+    stop_early: Annotated[
+        bool, typer.Option("--stop-early", help="Stop when no outcome of the rest could change who passes.")
+    ] = False,
     results: Results = RESULTS,
     json: Json = False,
     quiet: Quiet = False,
@@ -154,8 +158,49 @@ def evaluate(
         max_errors=max_errors,
         control=control,
         executor=executor,
+        pass_mark=pass_mark,
+        stop_early=stop_early,
     )
     raise SystemExit(commands.evaluate(request, Output(results, BASELINES, json, quiet)))
+
+
+@app.command()
+def serve(
+    checkpoint: Annotated[Path, typer.Argument(help="The export folder of a learning run.", metavar="CHECKPOINT")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; whoever reaches it can use the model.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    threads: Annotated[int, typer.Option(help="Threads of the model.")] = 1,
+) -> None:
+    """Serve a checkpoint by openpi's protocol, for other evaluators; GET /healthz says that it is there."""
+    from harness.commands import policies as commands
+
+    commands.serve(checkpoint, host, port, threads)
+
+
+@app.command()
+def replay(
+    episode: Annotated[
+        str,
+        typer.Argument(
+            help="An episode's file: RESULT/evaluate/ARM/actions/….npz. With --failures a result.", metavar="EPISODE"
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Video to write, or picture with --failures.")],
+    cameras: Annotated[str, typer.Option(help="Cameras side by side: a,b.")] = "agentview,robot0_eye_in_hand",
+    size: Annotated[int, typer.Option(help="Pixels of each camera, in height and in width.", min=16, max=2048)] = 256,
+    failures: Annotated[bool, typer.Option("--failures", help="A contact sheet of all episodes that failed.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare what the policy was shown, too.")] = False,
+    results: Results = RESULTS,
+    json: Json = False,
+) -> None:
+    """Render an episode again from its record, at any size and from any camera, exactly as it happened."""
+    from harness.commands import policies as commands
+    from harness.store import Store
+
+    request = commands.ReplayRequest(episode, output, cameras, size, failures, check)
+    commands.replay(request, Store(results), json)
 
 
 @app.command()

@@ -33,7 +33,7 @@ def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fin
     assert plan.evaluation is not None
     protocol = protocol_of(plan.evaluation)
     records = {part.arm.name: _arm_record(part.arm, protocol, result, machine) for part in work.arms}
-    progress = EvaluationProgress(work, _recorded(result, plan), plan.evaluation.max_errors, plan.gate.confidence)
+    progress = EvaluationProgress(work, _recorded(result, plan), plan.evaluation, plan.gate.confidence)
 
     def on_record(record: EpisodeRecord) -> frozenset[str]:
         append_line(result.episodes_file(record.arm), record.model_dump_json())
@@ -42,7 +42,11 @@ def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fin
         return unwanted
 
     with ExitStack() as open_policies:
-        arms = [_arm_to_play(part, protocol, result, open_policies, display) for part in work.arms]
+        arms = [
+            _arm_to_play(part, protocol, result, open_policies, display)
+            for part in work.arms
+            if part.arm.name not in progress.ended
+        ]
         report = evaluate(
             arms,
             protocol,

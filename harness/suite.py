@@ -264,6 +264,10 @@ class Evaluation(Value):
     """More errors than this among an arm's episodes make the arm FAILED."""
     max_errors: int = Field(default=20, ge=1)
     """So many errors end an arm's evaluation for now; the next command tries those episodes again."""
+    pass_mark: float | None = Field(default=None, gt=0, le=1)
+    """The success rate that a policy must reach over its episodes."""
+    stop_early: bool = False
+    """Ends an arm's evaluation when no outcome of its remaining episodes could change whether it passes."""
 
 
 class SmallestEffect(Value):

@@ -33,6 +33,8 @@ class EvaluationRequest:
     control: str | None = None
     """A control to be run beside the policy."""
     executor: str = "local"
+    pass_mark: float | None = None
+    stop_early: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
         "replan_steps": request.replan_steps,
         "executor": request.executor,
         "max_errors": request.max_errors,
+        "pass_mark": request.pass_mark,
+        "stop_early": request.stop_early,
     }
     try:
         return Evaluation.model_validate(tables)

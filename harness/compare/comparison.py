@@ -15,8 +15,10 @@ from harness.compare.success import (
     arm_success,
     judge_arm,
     judge_control,
+    judge_mark,
     judge_pair,
     paired_success,
+    pass_mark,
 )
 from harness.compare.summary import CellSummary, judge_sharding, summarize
 from harness.compare.throughput import Speedup, judge_speedup, measure_speedup, pair_runs
@@ -69,7 +71,8 @@ def compare(plan: Plan, results: Results, baseline: Baseline | None, published: 
         *(_judge_audit(audit) for audit in audits),
         *(_judge_parity(record) for record in parity),
         *(judge_speedup(speedup, plan.gate) for speedup in speedups),
-        *(judged for arm in arms for judged in judge_arm(arm, _max_error_share(plan))),
+        *(judged for arm in arms for judged in judge_arm(arm, plan.evaluation)),
+        *_marks(arms, plan),
         *(judge_control(arm) for arm in arms if arm.arm in CONTROLS and arm.recorded),
         *judged_pairs,
         *compare_with(baseline, plan, results),
@@ -219,8 +222,10 @@ def _success_pairs(plan: Plan, results: Results) -> list[PairedSuccess]:
     return pairs
 
 
-def _max_error_share(plan: Plan) -> float:
-    return plan.evaluation.max_error_share if plan.evaluation else 0.0
+def _marks(arms: list[ArmSuccess], plan: Plan) -> list[Judgement]:
+    """Controls have a judgement of their own."""
+    marks = {arm.arm: pass_mark(arm.arm, plan.evaluation) for arm in arms if arm.arm not in CONTROLS and arm.recorded}
+    return [judge_mark(arm, mark) for arm in arms if (mark := marks.get(arm.arm)) is not None]
 
 
 def _judge_runs(plan: Plan, results: Results) -> list[Judgement]:

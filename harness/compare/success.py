@@ -12,7 +12,7 @@ from harness.statistics.interval import Interval
 from harness.statistics.power import detectable_paired_difference
 from harness.statistics.proportions import Pairs, mcnemar_p, noninferior, paired_difference, wilson
 from harness.statistics.ratios import mean_interval
-from harness.suite import TASK_SUITES, Gate, in_order
+from harness.suite import CONTROLS, TASK_SUITES, Evaluation, Gate, in_order
 
 ALL = "all"
 SEEDS_FOR_A_BACKEND = 3
@@ -190,14 +190,59 @@ def _verdict(pair: PairedSuccess, margin: float) -> tuple[Verdict, str]:
     return Verdict.INCONCLUSIVE, f"a loss of {100 * margin:g} points is not ruled out; evaluate more episodes"
 
 
-def judge_arm(arm: ArmSuccess, max_error_share: float) -> list[Judgement]:
+def pass_mark(arm: str, evaluation: Evaluation | None) -> float | None:
+    """The rate an arm must reach; None for one that is only measured."""
+    if arm in CONTROLS:
+        return EXPERT_RATE if arm == "expert" else None
+    return evaluation.pass_mark if evaluation else None
+
+
+def passes(successes: int, valid: int, left: int, mark: float) -> bool | None:
+    """Whether the rate over all episodes reaches the mark, where no outcome of those left could change that.
+
+    Curtailment: the answer is the full evaluation's own, not an estimate of it. An episode that ends in an error or
+    uncovered only leaves the sum, and cannot change a sure answer either.
+    """
+    needed = mark * (valid + left) - 1e-9  # a mark such as 0.7 is not a binary fraction
+    if successes >= needed:
+        return True if valid + left else None
+    return False if successes + left < needed else None
+
+
+def judge_mark(arm: ArmSuccess, mark: float) -> Judgement:
+    """Does a policy reach the rate it must?"""
+    successes, valid = sum(r.successes for r in arm.rates), sum(r.valid for r in arm.rates)
+    left = max(0, arm.planned - arm.recorded)
+    sure = passes(successes, valid, left, mark)
+    verdict = Verdict.INCONCLUSIVE if sure is None else Verdict.PASS if sure else Verdict.FAILED
+    reached = "cannot be told yet" if sure is None else "is reached" if sure else "is not reached"
+    reason = f"{mark:.0%} {reached} with {successes} of {valid}"
+    if left:
+        reason += f", {left} more to run" if sure is None else f", whatever the {left} that were not run would give"
+    return Judgement(
+        question="success", subject=arm.arm, metric="success_rate", verdict=verdict,
+        value=successes / valid if valid else None, reference=mark, n=valid, reason=reason,
+    )  # fmt: skip
+
+
+def settled_early(arm: ArmSuccess, evaluation: Evaluation | None) -> bool:
+    """Whether an arm's missing episodes are left out on purpose."""
+    mark = pass_mark(arm.arm, evaluation)
+    if evaluation is None or not evaluation.stop_early or mark is None:
+        return False
+    successes, valid = sum(r.successes for r in arm.rates), sum(r.valid for r in arm.rates)
+    return passes(successes, valid, max(0, arm.planned - arm.recorded), mark) is not None
+
+
+def judge_arm(arm: ArmSuccess, evaluation: Evaluation | None) -> list[Judgement]:
     """Was the arm evaluated as planned? No judgement means yes."""
+    max_error_share = evaluation.max_error_share if evaluation else 0.0
     errors = sum(rate.errors for rate in arm.rates)
     found = []
     if arm.recorded and errors / arm.recorded > max_error_share:
         reason = f"{errors} of {arm.recorded} episodes ended in errors, more than {max_error_share:.0%}"
         found.append((Verdict.FAILED, reason))
-    if arm.recorded < arm.planned:
+    if arm.recorded < arm.planned and not settled_early(arm, evaluation):
         missing = arm.planned - arm.recorded
         found.append((Verdict.INCONCLUSIVE, f"{missing} of {arm.planned} planned episodes were not run"))
     return [

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 from comparison_records import an_episode, some_episodes, some_keys
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.compare.success import (
     ArmSuccess,
@@ -9,16 +11,19 @@ from harness.compare.success import (
     arm_success,
     judge_arm,
     judge_control,
+    judge_mark,
     judge_pair,
     paired_success,
+    passes,
 )
 from harness.compare.verdict import Verdict
 from harness.libero.records import EpisodeRecord
 from harness.plan import EpisodeKey
-from harness.suite import TASK_SUITES, Gate, TaskSuite
+from harness.suite import TASK_SUITES, Evaluation, Gate, Scope, TaskSuite
 
 KEYS = some_keys()
 GATE = Gate()
+EVALUATION = Evaluation(scopes=[Scope(task_suite="libero_object", tasks=[0])])
 
 
 def many(count: int, task_suite: TaskSuite = "libero_object") -> list[EpisodeKey]:
@@ -123,9 +128,40 @@ def test_the_expert_must_succeed_where_it_has_a_skill() -> None:
 
 
 def test_too_many_errors_and_missing_episodes_are_told() -> None:
-    assert judge_arm(arm(some_episodes("a", KEYS, 3)), 0.1) == []
+    assert judge_arm(arm(some_episodes("a", KEYS, 3)), EVALUATION) == []
     spoilt = some_episodes("a", KEYS[:8], 3) + [an_episode("a", key, "error") for key in KEYS[8:10]]
-    assert [j.verdict for j in judge_arm(arm(spoilt), 0.1)] == [Verdict.FAILED]
-    assert [j.verdict for j in judge_arm(arm(some_episodes("a", KEYS[:8], 3), planned=10), 0.1)] == [
+    assert [j.verdict for j in judge_arm(arm(spoilt), EVALUATION)] == [Verdict.FAILED]
+    assert [j.verdict for j in judge_arm(arm(some_episodes("a", KEYS[:8], 3), planned=10), EVALUATION)] == [
+        Verdict.INCONCLUSIVE
+    ]
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.floats(0.01, 1.0), st.data())
+def test_what_is_sure_of_a_mark_no_outcome_of_the_rest_changes(
+    won: int, lost: int, left: int, mark: float, data: st.DataObject
+) -> None:
+    sure = passes(won, won + lost, left, mark)
+    more_won = data.draw(st.integers(0, left))
+    more_lost = data.draw(st.integers(0, left - more_won))  # the others end in errors
+    if sure is not None and won + lost + more_won + more_lost:
+        assert passes(won + more_won, won + lost + more_won + more_lost, 0, mark) is sure
+
+
+def test_it_is_sure_as_soon_as_it_can_be() -> None:
+    assert [passes(won, won, 10 - won, 0.7) for won in range(5, 9)] == [None, None, True, True]
+    assert [passes(0, lost, 10 - lost, 0.7) for lost in range(2, 5)] == [None, None, False]
+    assert passes(0, 0, 0, 0.5) is None
+
+
+def test_a_mark_is_judged_and_what_was_left_out_on_purpose_is_not_missing() -> None:
+    short = arm(some_episodes("a", KEYS[:8], 8), planned=10)
+    early = EVALUATION.model_copy(update={"pass_mark": 0.8, "stop_early": True})
+    assert judge_mark(short, 0.8).verdict is Verdict.PASS
+    assert "whatever the 2 that were not run would give" in judge_mark(short, 0.8).reason
+    assert judge_mark(short, 0.9).verdict is Verdict.INCONCLUSIVE
+    assert judge_mark(arm(some_episodes("a", KEYS[:8], 5), planned=10), 0.8).verdict is Verdict.FAILED
+    assert judge_arm(short, early) == []
+    assert [j.verdict for j in judge_arm(short, early.model_copy(update={"pass_mark": 0.9}))] == [Verdict.INCONCLUSIVE]
+    assert [j.verdict for j in judge_arm(short, early.model_copy(update={"stop_early": False}))] == [
         Verdict.INCONCLUSIVE
     ]

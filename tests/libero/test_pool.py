@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -9,14 +10,15 @@ import time
 import numpy as np
 import psutil
 import pytest
+from stub_simulators import BREAKS, STUMBLES, ThreadExecutor
 
 from harness.errors import BadInput, MachineFault
 from harness.libero import executors, pool
 from harness.libero.pool import ArmToPlay, actions_name, evaluate, load_actions
-from harness.libero.pool_worker import Broken, Finished, Stumble
+from harness.libero.pool_worker import Finished
 from harness.libero.protocol import preset
 from harness.plan import EpisodeKey
-from harness.policies.base import Look, PolicyFault
+from harness.policies.base import PolicyFault
 from harness.policies.fixed import FixedPolicy, still
 
 PROTOCOL = preset("micro")
@@ -26,37 +28,15 @@ def keys(*states, task=0):
     return [EpisodeKey(task_suite="libero_object", task=task, initial_state=state, seed=7) for state in states]
 
 
-def stub_serve(pipe, parent, protocol):
-    """A simulator in which state 13 misbehaves as its seed says; others take two looks and succeed if odd."""
+def failing_serve(pipe, parent, protocol):
+    """A simulator process that dies or falls silent in state 13, as its seed says."""
     while (wanted := pipe.recv()) is not None:
-        key = wanted.key
-        if key.initial_state == 13:
-            misbehave(pipe, key)
-            continue
-        chunks = []
-        for replan in range(2):
-            pipe.send(Look(key, replan, {}, np.zeros(8), "", replan))
-            chunks.append(pipe.recv())
-        bad = [chunk.reason for chunk in chunks if chunk.chunk is None]
-        outcome = "error" if bad else "success" if key.initial_state % 2 else "failure"
-        actions = np.zeros((2, 7))
-        pipe.send(Finished(outcome, bad[0] if bad else None, "0" * 64, 2, actions, 0.01, str(os.getpid()), "stub"))
-
-
-def misbehave(pipe, key):
-    if key.seed == 1:
-        os._exit(9)
-    if key.seed == 2:
-        time.sleep(60)
-    if key.seed == 3:
-        pipe.send(Stumble("ValueError: nan in qacc"))
-    if key.seed == 4:
-        pipe.send(Broken("no OpenGL: apt-get install libegl1"))
-
-
-@pytest.fixture
-def stub(monkeypatch):
-    monkeypatch.setattr(executors, "serve", stub_serve)
+        if wanted.key.initial_state != 13:
+            pipe.send(Finished("failure", None, "0" * 64, 0, np.zeros((2, 7)), 0.01, "none", "stub"))
+        elif wanted.key.seed == 1:
+            os._exit(9)
+        else:
+            time.sleep(60)
 
 
 class Recording:
@@ -81,19 +61,19 @@ class Recording:
 def run(policy, episodes, *, workers=2, max_tries=2, actions_folder=None):
     records = []
     arm = ArmToPlay("learned", episodes, policy, actions_folder)
-    report = play([arm], records, workers=workers, max_tries=max_tries)
+    report = play([arm], records, workers=workers, max_tries=max_tries, executor=ThreadExecutor())
     return report, {record.key.initial_state: record for record in records}
 
 
-def play(arms, records, *, workers=2, max_tries=2, protocol=PROTOCOL, unwanted=()):
+def play(arms, records, *, workers=2, max_tries=2, protocol=PROTOCOL, unwanted=(), executor=None):
     def on_record(record):
         records.append(record)
         return unwanted
 
-    return evaluate(arms, protocol, workers=workers, max_tries=max_tries, on_record=on_record)
+    return evaluate(arms, protocol, workers=workers, max_tries=max_tries, on_record=on_record, executor=executor)
 
 
-def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
+def test_every_episode_is_reported_once_with_its_actions(tmp_path):
     policy = Recording()
     report, records = run(policy, keys(*range(6)), actions_folder=tmp_path)
     assert sorted(records) == list(range(6))
@@ -104,23 +84,32 @@ def test_every_episode_is_reported_once_with_its_actions(stub, tmp_path):
     assert sorted(policy.over) == [(state, state % 2 == 1) for state in range(6)]
 
 
-@pytest.mark.parametrize(("seed", "reason"), [(1, "died"), (2, "hung"), (3, "nan in qacc")])
-def test_a_failing_simulator_is_an_error_after_its_tries(stub, monkeypatch, seed, reason):
+@pytest.mark.parametrize(("seed", "reason"), [(1, "died .exit code 9"), (2, "hung")])
+def test_a_failing_simulator_is_an_error_after_its_tries(monkeypatch, seed, reason):
+    monkeypatch.setattr(executors, "serve", failing_serve)
     if reason == "hung":
         monkeypatch.setattr(pool, "SILENCE_SECONDS", 3.0)
     bad = keys(13)[0].model_copy(update={"seed": seed})
     # Where silence is cut short, a slow start of a good worker would count as a hang too.
-    good = [] if reason == "hung" else keys(1, 2)
-    report, records = run(Recording(), [*good, bad])
-    assert records[13].outcome == "error"
-    assert reason in records[13].reason
-    assert records[13].tries == 2
-    assert all(records[key.initial_state].outcome in ("success", "failure") for key in good)
+    good = [] if reason == "hung" else keys(2)
+    records = []
+    report = play([ArmToPlay("still", [*good, bad], None, None)], records, max_tries=1 if reason == "hung" else 2)
+    found = {record.key.initial_state: record for record in records}
+    assert found[13].outcome == "error"
+    assert re.search(reason, found[13].reason)
+    assert all(found[key.initial_state].outcome == "failure" for key in good)
     assert report.errors == 1
-    assert report.replaced == (0 if seed == 3 else 2)
+    assert report.replaced == found[13].tries == (1 if reason == "hung" else 2)
 
 
-def test_a_policy_fault_spoils_one_episode_of_a_batch(stub):
+def test_a_simulator_that_stumbles_is_kept_and_the_episode_tried_again():
+    bad = keys(13)[0].model_copy(update={"seed": STUMBLES})
+    report, records = run(Recording(), [*keys(1, 2), bad])
+    assert records[13].reason == "ValueError: nan in qacc, 2 times"
+    assert (records[13].tries, report.errors, report.replaced) == (2, 1, 0)
+
+
+def test_a_policy_fault_spoils_one_episode_of_a_batch():
     _, records = run(Recording(refused={3}), keys(1, 3, 5), workers=3)
     assert records[3].outcome == "error"
     assert "out of order" in records[3].reason
@@ -128,31 +117,32 @@ def test_a_policy_fault_spoils_one_episode_of_a_batch(stub):
     assert [records[state].outcome for state in (1, 5)] == ["success", "success"]
 
 
-def test_a_machine_that_cannot_simulate_stops_it_all(stub):
+def test_a_machine_that_cannot_simulate_stops_it_all():
     with pytest.raises(MachineFault, match="libegl1"):
-        run(Recording(), [keys(13)[0].model_copy(update={"seed": 4})])
-    assert multiprocessing.active_children() == []
+        run(Recording(), [keys(13)[0].model_copy(update={"seed": BREAKS})])
 
 
-def test_a_worker_keeps_its_task(stub):
+def test_a_worker_keeps_its_task():
     episodes = [key for state in range(4) for task in (0, 1) for key in keys(state, task=task)]
     records = []
-    play([ArmToPlay("learned", episodes, Recording(), None)], records)
+    play([ArmToPlay("learned", episodes, Recording(), None)], records, executor=ThreadExecutor())
     assert len(records) == 8
     # With one worker the order shows it: all of the first task, then all of the second.
     records.clear()
-    play([ArmToPlay("learned", episodes, Recording(), None)], records, workers=1)
+    play([ArmToPlay("learned", episodes, Recording(), None)], records, workers=1, executor=ThreadExecutor())
     assert [record.key.task for record in records] == [0] * 4 + [1] * 4
 
 
-def test_all_arms_share_each_scene_and_their_looks_stay_apart(stub, tmp_path):
+def test_all_arms_share_each_scene_and_their_looks_stay_apart(tmp_path):
     episodes = [*keys(0, 1), *keys(0, 1, task=1)]
     first, second, records = Recording(), Recording(refused={1}), []
     arms = [
         ArmToPlay("first", episodes, first, tmp_path / "first"),
         ArmToPlay("second", episodes, second, tmp_path / "second"),
     ]
-    report = play(arms, records, workers=1)
+    executor = ThreadExecutor()
+    report = play(arms, records, workers=1, executor=executor)
+    assert (executor.started, executor.closed) == ([0], True)
     assert report.scenes == 2
     assert [record.key.task for record in records] == [0] * 4 + [1] * 4
     outcomes = {(record.arm, record.key.initial_state): record.outcome for record in records}
@@ -166,10 +156,10 @@ def test_all_arms_share_each_scene_and_their_looks_stay_apart(stub, tmp_path):
     assert len(list((tmp_path / "second").iterdir())) == 2
 
 
-def test_an_arm_that_is_not_wanted_any_more_ends_and_others_go_on(stub):
+def test_an_arm_that_is_not_wanted_any_more_ends_and_others_go_on():
     records = []
     arms = [ArmToPlay(name, keys(*range(5)), Recording(), None) for name in ("one", "two")]
-    play(arms, records, workers=1, unwanted=("one",))
+    play(arms, records, workers=1, unwanted=("one",), executor=ThreadExecutor())
     assert [record.arm for record in records] == ["one"] + ["two"] * 5
 
 
