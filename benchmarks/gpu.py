@@ -186,7 +186,7 @@ def row_of(name: str, record: RunRecord) -> Row:
     if speed is None or memory is None:
         row.note = f"{record.outcome}: {record.failure.reason if record.failure else 'no figures'}"
         return row
-    row.step_seconds, row.tokens_per_second, row.mfu = speed.median_step_seconds, speed.tokens_per_second, speed.mfu
+    row.step_seconds, row.tokens_per_second, row.mfu = speed.step_seconds, speed.tokens_per_second, speed.mfu
     row.peak_allocated_bytes, row.peak_reserved_bytes = memory.peak_allocated_bytes, memory.peak_reserved_bytes
     if peaks is not None:
         row.forward_backward_peak_bytes, row.update_peak_bytes = peaks.forward_backward_bytes, peaks.update_bytes

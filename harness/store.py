@@ -228,6 +228,10 @@ class Store:
         known = [f"{result.path.parent.name}/{result.path.name}" for result in every]
         raise BadInput("RESULT", None, name, f"a result in {self.root}, such as one of", known + self.suites())
 
+    def frontier(self, suite: str) -> Path:
+        """Tries of `harness frontier`; no result, for it holds no plan."""
+        return self.root / suite / "frontier"
+
     def demonstrations(self, digest: str) -> Path:
         return self.root / _DEMOS / digest
 

@@ -175,7 +175,7 @@ class Throughput(Value):
     order: Literal["turns", "abba"] | None = None
     """`turns`: the runs of a repeat are alive together and run a few steps each, in turn. `abba`: one after the other.
     Left out: turns on CPU; on GPUs `abba`, since several cells need not fit there at once."""
-    turn_steps: int = Field(default=4, ge=1)
+    turn_steps: int = Field(default=2, ge=1)
     """Steps of a turn. Warm-up is one turn of its own."""
     steps: int = Field(default=30, ge=5)
     warmup_steps: int = Field(default=5, ge=1)

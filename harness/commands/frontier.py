@@ -21,9 +21,8 @@ def frontier(request: Request, limit: int, address_space_gib: float | None, outp
     machine, console = fingerprint(), output.console
     name = request.suite.stem
     plan = make_plan(name, request.load(), machine.hardware_key, bool(machine.gpus))
-    folder = output.results / name / "frontier"
     budget = None if address_space_gib is None else round(address_space_gib * GIB)
-    kept = folder / ("all" if budget is None else f"{budget // MIB}-MiB")
+    kept = output.store.frontier(name) / ("all" if budget is None else f"{budget // MIB}-MiB")
     record = Frontier(suite=name, fingerprint=machine, address_space_bytes=budget, cells=[])
     for cell in cells_of(plan):
         # Samples are only as large as they are: synthetic ones need no demonstrations to be made first.

@@ -142,7 +142,8 @@ def slower(run: RunRecord, factor: float) -> RunRecord:
     speed = run.speed
     longer = {name: getattr(speed, name) * factor for name in ("median_step_seconds", "p95_step_seconds")}
     rates = {name: getattr(speed, name) / factor for name in ("samples_per_second", "tokens_per_second")}
-    return run.model_copy(update={"speed": speed.model_copy(update={**longer, **rates})})
+    turns = {"turn_step_seconds": [seconds * factor for seconds in speed.turn_step_seconds]}
+    return run.model_copy(update={"speed": speed.model_copy(update={**longer, **turns, **rates})})
 
 
 def heavier(run: RunRecord, factor: float) -> RunRecord:

@@ -54,8 +54,9 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric(
             "step_seconds", "s", "lower", "time", 0.03, 0.0, True,
-            _of_speed(lambda speed: speed.median_step_seconds),
-            "median over the measured steps of the slowest rank's time for one optimizer step",
+            _of_speed(lambda speed: speed.step_seconds),
+            "median over the measured steps of the slowest rank's time for one optimizer step; in turns, the geometric "
+            "mean of each turn's median",
         ),
         Metric(
             "cpu_seconds", "s", "lower", "time", 0.03, 0.0, False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from statistics import geometric_mean
 from typing import Literal
 
 from harness.machine import Fingerprint
@@ -256,6 +257,16 @@ class Speed(Value):
     mfu: float | None = None
     """Share of the devices' peak (`harness.train.peaks`), as is the next; None where the peak is not known."""
     hfu: float | None = None
+
+    @property
+    def step_seconds(self) -> float:
+        """What a run contributes to comparisons: its median step, or in turns the geometric mean of its turns' medians.
+
+        The ratio of two such means is the mean ratio of turns that stood side by side, so what the machine did to
+        both in one round cancels in that round. (A median over all steps would let the machine's slow and fast times
+        compete with each other.)
+        """
+        return geometric_mean(self.turn_step_seconds) if self.turn_step_seconds else self.median_step_seconds
 
 
 class Memory(Value):

@@ -126,3 +126,12 @@ def test_a_run_that_changes_by_itself_is_unsteady_in_the_ratio():
         assert paired_steadiness(reference, candidate) is Steadiness.UNSTEADY
     assert paired_steadiness(reference, [1.0, 2.0] * 6) is Steadiness.UNSTEADY
     assert paired_steadiness(reference[:5], reference[:5]) is Steadiness.UNSTEADY
+
+
+def test_the_ratio_of_runs_in_turns_is_the_mean_ratio_of_their_turns():
+    """The machine is three times as slow in its second half: it cancels turn by turn."""
+    machine = [1.0] * 5 + [3.0] * 5
+    reference, candidate = ([row(1 + t, s * m, turn=1 + t) for t, m in enumerate(machine)] for s in (1.0, 1.2))
+    a, b = (speed([row(0, turn=0), *rows], 1, 0.5) for rows in (reference, candidate))
+    assert b.step_seconds / a.step_seconds == pytest.approx(1.2)
+    assert speed([row(t) for t in range(7)], 1, 0.5).step_seconds == 1.0
