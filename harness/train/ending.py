@@ -28,7 +28,7 @@ def read_steps(attempt_folder: Path) -> list[StepRow]:
     return [StepRow.model_validate(row) for row in pyarrow.parquet.read_table(file).to_pylist()]
 
 
-def gather_figures(spec: RunSpec, outcome: Outcome, gpus: list[str]) -> dict[str, Any]:
+def gather_figures(spec: RunSpec, outcome: Outcome, gpus: Sequence[str] = ()) -> dict[str, Any]:
     """Writes `steps.parquet` and returns the fields of RunRecord that hold figures.
 
     Only a run that ended well has any; in all others they are None.
@@ -60,7 +60,7 @@ def gather_figures(spec: RunSpec, outcome: Outcome, gpus: list[str]) -> dict[str
     }
 
 
-def _with_utilisation(figures: Speed, report: RankReport, gpus: list[str]) -> Speed:
+def _with_utilisation(figures: Speed, report: RankReport, gpus: Sequence[str]) -> Speed:
     workload, in_force = report.workload, report.in_force
     flops, rate = workload.training_flops_per_sample, figures.samples_per_second
     peak = peak_flops(gpus, in_force.autocast_dtype or in_force.parameter_dtype)

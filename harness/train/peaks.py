@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _H100 = {"bfloat16": 989.4, "float32": 66.9}
 _A100 = {"bfloat16": 312.0, "float32": 19.5}
@@ -25,7 +25,7 @@ as PyTorch's matrix products are by default. Source: NVIDIA's data sheets of eac
 RTX 4090: the Ada architecture white paper, with float32 accumulation)."""
 
 
-def peak_flops(gpus: list[str], dtype: str) -> float | None:
+def peak_flops(gpus: Sequence[str], dtype: str) -> float | None:
     """Operations a second of one device; None when it is not in the table, or devices differ."""
     kinds = set(gpus)
     if len(kinds) != 1:
