@@ -48,7 +48,10 @@ def together(
         patch.setenv("SPECS", os.pathsep.join(str(root / name / "spec.json") for name in specs))
         record = native.run(specs[list(specs)[-1]], worker="several")
     assert record.outcome is Outcome.OK, record.failure
-    return {name: Done(root / name, cells[name], gather_figures(order, Outcome.OK)) for name, order in specs.items()}
+    return {
+        name: Done(root / name, cells[name], gather_figures(order, Outcome.OK, gpus=[]))
+        for name, order in specs.items()
+    }
 
 
 def backend_cell(name: str, options: dict[str, Any] | None = None, **settings: Any) -> Cell:
