@@ -187,14 +187,18 @@ def _view(
             rows[-1] = Row(joined, rows[-1].detail)
         else:
             rows.append(Row(marked, details[place] if details else None))
-    numeric = [_is_numeric([row[i] for row in table.rows if row[0]]) for i in range(len(table.columns))]
+    numeric = [i > 0 and _is_numeric([row[i] for row in table.rows if row[0]]) for i in range(len(table.columns))]
     notes = [_marked_up(note) for note in dict.fromkeys(table.notes)]
     return TableView(anchor, title, label, table.columns, numeric, rows, table.reading, notes)
 
 
 def _is_numeric(cells: list[str]) -> bool:
+    """Whether most cells begin with a number; dates and ids do not count as such."""
     known = [cell.strip("*~+−-") for cell in cells if cell not in ("", MISSING)]
-    return bool(known) and sum(cell[:1].isdigit() and len(cell) < 24 for cell in known) > len(known) / 2
+    numbers = [
+        cell for cell in known if re.match(r"\d[\d\s]*(\.\d+)?(e[-+]?\d+)?(?![\d\w:-])", cell) and len(cell) < 24
+    ]
+    return len(numbers) > len(known) / 2
 
 
 def _anchor(title: str) -> str:

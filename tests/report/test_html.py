@@ -99,6 +99,9 @@ def test_sorting_is_by_number_and_leaves_the_missing_last(opened: tuple[Page, li
     assert heading.get_attribute("aria-sort") == "ascending" and times == sorted(times)
     heading.locator("button").click()
     assert [float(text) for text in column(page, "all-runs-table", 3)] == sorted(times, reverse=True)
+    page.locator("#all-runs-table thead button").last.click()
+    started = column(page, "all-runs-table", 9)
+    assert started == sorted(started) and len(set(started)) > 3
     for _ in range(2):
         page.locator("#speed-pi0-block-table thead button").nth(5).click()
         assert column(page, "speed-pi0-block-table", 6)[-1] == "–"

@@ -9,7 +9,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results, ended_well, unique
 from harness.plan import RunKind
 from harness.report.figures import milliseconds, pair
-from harness.report.plots.theme import Drawing, Theme, entitle, legend, paper, style, thinned
+from harness.report.plots.theme import Drawing, Margins, Theme, entitle, legend, paper, style, thinned
 from harness.train.records import RunRecord, StepRow
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def step_times(results: Results, theme: Theme) -> Drawing | None:
         return None
     columns = min(2, len(labels))
     rows = -(-len(labels) // columns)
-    figure, axes = paper(theme, 0.6 + 1.7 * rows, columns, rows, sharex=True, sharey=True)
+    figure, axes = paper(theme, 0.9 + 1.6 * rows, Margins(top=0.35), columns, rows, sharex=True, sharey=True)
     for ax, label in zip(axes, labels, strict=False):
         for place, run in enumerate(r for r in runs if r.run.cell.label == label):
             _times(ax, results.steps[run.run.key], f"repeat {run.run.repeat}", place, theme)
@@ -58,7 +58,7 @@ def losses(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
     drawn = [(names_, found) for names_ in names if (found := _curves(*names_, kind, results))]
     if not drawn:
         return None
-    figure, axes = paper(theme, 4.6, len(drawn), 2, sharex="col", height_ratios=[2, 1])
+    figure, axes = paper(theme, 4.6, Margins(top=0.35), len(drawn), 2, sharex="col", height_ratios=[2, 1])
     words = []
     for column, ((reference, candidate), curves) in enumerate(drawn):
         top, bottom = axes[column], axes[column + len(drawn)]
@@ -69,7 +69,7 @@ def losses(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
             look = style(2, theme)
             bottom.plot(thinned(steps), thinned(differences), color=str(look["color"]), linewidth=1)
         entitle(top, pair(candidate, reference), theme)
-        top.set_yscale("log")
+        _plain_log_scale(top)
         bottom.axhline(0.0, color=theme.muted, linewidth=0.8)
         bottom.set_xlabel("step")
         legend(top, theme)
@@ -78,6 +78,16 @@ def losses(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
     axes[0].set_ylabel("loss")
     axes[len(drawn)].set_ylabel("difference")
     return Drawing("losses", "Loss curves", f"Loss of each pair and its difference: {'; '.join(words)}.", figure)
+
+
+def _plain_log_scale(ax: Axes) -> None:
+    """Ticks at 1, 2 and 5 of each decade, written out."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def unique_pairs(comparison: Comparison, kind: str) -> list[tuple[str, str]]:

@@ -86,7 +86,8 @@ def inline_svg(drawing: Drawing) -> str:
         r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{_attribute(drawing.alt)}">', text
     )
     for colour, name in page_colours(LIGHT).items():
-        text = re.sub(rf"(fill|stroke|stop-color): {colour}", rf"\1: var({name})", text)
+        text = re.sub(rf'\b(fill|stroke)="{colour}"', rf'style="\1: var({name})"', text)  # inside hatches
+        text = text.replace(colour, f"var({name})")
     return text.strip()
 
 

@@ -11,7 +11,7 @@ from harness.compare.metrics import METRICS
 from harness.compare.throughput import STEADY
 from harness.history import History
 from harness.report.figures import number, plural
-from harness.report.plots.theme import Drawing, Theme, entitle, legend, paper
+from harness.report.plots.theme import Drawing, Margins, Theme, entitle, legend, paper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def over_results(
     verdicts = {
         (v.subject, v.result): v.verdict for v in past.verdicts if v.question == "baseline" and v.metric == metric
     }
-    figure, axes = paper(theme, 0.9 + 1.5 * len(cells), 1, len(cells), sharex=True)
+    figure, axes = paper(theme, 1.2 + 1.4 * len(cells), Margins(top=0.6), 1, len(cells), sharex=True)
     for ax, (cell, found) in zip(axes, cells.items(), strict=True):
         ax.plot([place[result] for result in found], list(found.values()), color=theme.muted, linewidth=0.8, zorder=1)
         by_verdict: dict[str, list[str]] = {}
@@ -99,7 +99,7 @@ def _explain(ax: Axes, theme: Theme, changed: bool) -> None:
     ax.plot([], [], "o", color=theme.muted, mfc=theme.paper, linestyle="none", label="not judged, or not shown")
     if changed:
         ax.plot([], [], "--", color=theme.ink, linewidth=1, label="change point")
-    legend(ax, theme, loc="lower center", bbox_to_anchor=(0.5, 1.12), ncols=6)
+    legend(ax, theme, loc="lower center", bbox_to_anchor=(0.5, 1.18), ncols=6)
 
 
 def _dates(ax: Axes, results: list[str]) -> None:

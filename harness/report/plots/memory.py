@@ -8,7 +8,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results
 from harness.compare.summary import CellSummary
 from harness.report.figures import mib
-from harness.report.plots.theme import Drawing, Theme, legend, paper
+from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper
 from harness.report.verdicts import peak_bytes
 
 MIB = 2**20
@@ -33,7 +33,7 @@ def memory(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
         return None
     parts = [_parts(cell) for cell in cells]
     cuda = any(cell.peak_allocated_bytes is not None for cell in cells)
-    figure, [ax] = paper(theme, 1.2 + 0.45 * len(cells))
+    figure, [ax] = paper(theme, 1.1 + 0.45 * len(cells), Margins(left=beside(c.label for c in cells), top=0.4))
     names = ("parameters", "gradients", "optimizer", "rest: activations, buffers" + ("" if cuda else ", libraries"))
     left = [0.0] * len(cells)
     for kind, name in enumerate(names):

@@ -13,7 +13,7 @@ from harness.compare.summary import CellSummary
 from harness.compare.throughput import STEADY, Speedup
 from harness.plan import Plan, RunKind
 from harness.report.figures import number, pair, plural, ratio
-from harness.report.plots.theme import Drawing, Theme, legend, paper, style
+from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper, style
 from harness.statistics.interval import Interval
 from harness.statistics.logscale import ratio_of
 from harness.statistics.ratios import mean_interval
@@ -22,6 +22,8 @@ from harness.train.records import RunRecord
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+RATIO_INCHES = 1.5
+"""Room for `1.25× [1.19–1.31]` beside the forest."""
 FAR = 30.0
 """Bounds of a ratio are cut here: two runs at a strict rate reach astronomic ones."""
 
@@ -35,7 +37,7 @@ def throughput(comparison: Comparison, results: Results, theme: Theme) -> Drawin
     runs = {label: found for label, found in runs.items() if _samples_per_second(found)}
     if not runs:
         return None
-    figure, [ax] = paper(theme, 1.0 + 0.42 * len(runs))
+    figure, [ax] = paper(theme, 0.8 + 0.42 * len(runs), Margins(left=beside(runs)))
     models = unique(map(model_key, runs))
     words = []
     for row, (label, found) in enumerate(runs.items()):
@@ -57,7 +59,8 @@ def speedups(comparison: Comparison, plan: Plan, theme: Theme) -> Drawing | None
     found = [s for s in comparison.speedups + comparison.other_speedups if s.speedup is not None and s.comparable]
     if not found:
         return None
-    figure, [ax] = paper(theme, 1.1 + 0.42 * len(found))
+    names = [pair(s.candidate, s.reference) for s in found]
+    figure, [ax] = paper(theme, 0.9 + 0.42 * len(found), Margins(left=beside(names), right=RATIO_INCHES))
     margin = 1 + plan.gate.smallest_effect.step_seconds
     ax.axvspan(1 / margin, margin, color=theme.grid, zorder=0, label="smaller than what matters")
     ax.axvline(1.0, color=theme.muted, linewidth=1)
@@ -70,7 +73,7 @@ def speedups(comparison: Comparison, plan: Plan, theme: Theme) -> Drawing | None
             ratio(speedup.speedup), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8,
             color=theme.ink,
         )  # fmt: skip
-    _rows(ax, [pair(s.candidate, s.reference) for s in found])
+    _rows(ax, names)
     low, high = _limits(found, margin)
     ax.set_xlim(low, high)
     _plain_ratio_ticks(ax, low, high)
@@ -88,7 +91,7 @@ def scaling(comparison: Comparison, theme: Theme) -> Drawing | None:
     series = _by_ranks(comparison.cells)
     if not series:
         return None
-    figure, [ax] = paper(theme, 3.6)
+    figure, [ax] = paper(theme, 3.6, Margins())
     words = []
     for place, (name, points) in enumerate(series.items()):
         ranks, speeds = list(points), list(points.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.compare.comparison import Comparison
 from harness.compare.results import Results, unique
 from harness.report.figures import pair
-from harness.report.plots.theme import Drawing, Theme, legend, paper
+from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper
 from harness.suite import EVALUATION_SUITES
 
 HATCHES = ("", "///", "\\\\\\", "...")
@@ -25,7 +25,9 @@ def per_task(results: Results, theme: Theme) -> Drawing | None:
     from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
-    figure, [ax] = paper(theme, 1.3 + 0.42 * len(arms))
+    figure, [ax] = paper(
+        theme, 0.9 + 0.42 * len(arms), Margins(left=beside(arms), bottom=0.6 if len(tasks) <= 8 else 0.75)
+    )
     colours = colormaps["cividis"]
     counts: dict[tuple[str, str, int], list[bool]] = {}
     for e in valid:
@@ -45,7 +47,7 @@ def per_task(results: Results, theme: Theme) -> Drawing | None:
     ax.set_xlim(-0.5, len(tasks) - 0.5)
     ax.set_ylim(len(arms) - 0.5, -0.5)
     names = [f"{suite.removeprefix('libero_')}\ntask {task}" for suite, task in tasks]
-    ax.set_xticks(range(len(tasks)), names, rotation=90 if len(tasks) > 8 else 0)
+    ax.set_xticks(range(len(tasks)), names, rotation=90 if len(tasks) > 8 else 0, fontsize=9 if len(tasks) <= 16 else 7)
     ax.set_yticks(range(len(arms)), arms)
     ax.grid(False)
     words = "; ".join(_words(arm, counts) for arm in arms)
@@ -62,7 +64,8 @@ def paired(comparison: Comparison, theme: Theme) -> Drawing | None:
     found = [p for p in comparison.success_pairs if p.pairs.n]
     if not found:
         return None
-    figure, [ax] = paper(theme, 1.1 + 0.45 * len(found))
+    names = [_scope(p.candidate, p.reference, p.task_suite) for p in found]
+    figure, [ax] = paper(theme, 1.1 + 0.45 * len(found), Margins(left=beside(names), top=0.4))
     kinds = (
         ("both succeed", 2, [p.pairs.both for p in found]),
         ("only the reference", 1, [p.pairs.only_reference for p in found]),
@@ -84,7 +87,7 @@ def paired(comparison: Comparison, theme: Theme) -> Drawing | None:
                     bbox={"boxstyle": "round,pad=0.15", "fc": theme.paper, "ec": "none"},
                 )  # fmt: skip
         left = [a + b for a, b in zip(left, shares, strict=True)]
-    ax.set_yticks(range(len(found)), [_scope(p.candidate, p.reference, p.task_suite) for p in found])
+    ax.set_yticks(range(len(found)), names)
     ax.set_ylim(len(found) - 0.4, -0.6)
     ax.set_xlim(0, 100)
     ax.grid(False, axis="y")

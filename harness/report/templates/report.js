@@ -21,7 +21,7 @@
   });
 
   // --- tables -------------------------------------------------------------------------------------------------
-  const leading = /^[~+]?(−|-)?\d[\d\u2009\u202f ]*(?:\.\d+)?(?:e[-+]?\d+)?/;
+  const leading = /^[~+]?(−|-)?\d[\d\u2009\u202f ]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\d\w:-])/;
   const numeric = (text) => {
     const found = leading.exec(text);
     return found ? Number(found[0].replace("−", "-").replace(/[~+\s]/g, "")) : NaN;
@@ -103,7 +103,7 @@
     return scroll;
   };
   const part = (title, node) => target.append(element("h3", title), node);
-  const fill = (name, detail) => {
+  const fill = (detail) => {
     heading.textContent = detail.title;
     target.replaceChildren();
     if (detail.picture) target.append(element("img", null, { src: detail.picture, alt: detail.alt }));
@@ -113,14 +113,18 @@
       target.append(line);
     }
     if (detail.failure) part("Failure", element("pre", detail.failure));
+    if (detail.log) part("End of the log", element("pre", detail.log, { tabindex: "0", class: "tall" }));
+    if (detail.steps) {
+      const steps = grid(detail.steps.columns, detail.steps.rows);
+      steps.classList.add("tall");
+      part("Steps", steps);
+    }
     for (const [title, pairs] of detail.facts) part(title, grid(["Setting", "Value"], pairs));
-    if (detail.steps) part("Steps", grid(detail.steps.columns, detail.steps.rows));
-    if (detail.log) part("End of the log", element("pre", detail.log, { tabindex: "0" }));
   };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-open]");
     if (!button) return;
-    fill(button.dataset.open, details[button.dataset.open]);
+    fill(details[button.dataset.open]);
     dialog.showModal();
     dialog.scrollTop = 0;
   });
