@@ -88,9 +88,11 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
     for number, run in enumerate(plan.runs, 1):
         optimizer = f"{run.cell.optimizer.name} {run.cell.optimizer.lr:g} {run.cell.optimizer.schedule}"
         batch = f"{run.cell.samples_per_step}"
-        kind = f"{run.kind}, in turns" if run.block else str(run.kind)
-        table.add_row(str(number), run.cell.label, kind, str(run.repeat), str(run.steps), batch, optimizer)
+        table.add_row(str(number), run.cell.label, str(run.kind), str(run.repeat), str(run.steps), batch, optimizer)
     console.print(table)
+    in_turns = next((run for run in plan.runs if run.block), None)
+    if in_turns is not None:
+        console.print(f"timing runs of one model and repeat take turns, {in_turns.turn_steps} steps each")
     for cell in plan.unsupported:
         console.print(f"[yellow]unsupported[/yellow] {cell.label}: {cell.reason}")
     if plan.needs_demonstrations:
