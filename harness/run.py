@@ -17,6 +17,7 @@ from harness.data.sources import check_paths
 from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
 from harness.evaluate import evaluate_arms
+from harness.history import read_history
 from harness.machine import Fingerprint, git_commit
 from harness.plan import Plan, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
@@ -25,6 +26,7 @@ from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
 from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
+from harness.trends import trends
 from harness.work import AskGate, Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, next_work, remaining_work
 
 HANG_SECONDS = 120.0
@@ -194,6 +196,8 @@ def conclude_dossier(result: ResultFolder, place: Workplace) -> Dossier:
 def _compared(result: ResultFolder, place: Workplace, plan: Plan, results: Results) -> Comparison:
     baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
     comparison = compare(plan, results, baseline, load_published())
+    past = read_history(place.store, plan.suite, episodes=False)
+    comparison = comparison.model_copy(update={"trends": trends(past, plan, baseline, results.result_id)})
     write_record(result.comparison_file, comparison)
     write_atomically(result.report_file, render(comparison, plan, results))
     return comparison

@@ -22,6 +22,7 @@ from harness.compare.success import (
 )
 from harness.compare.summary import CellSummary, judge_sharding, summarize
 from harness.compare.throughput import Speedup, judge_speedup, measure_speedup, pair_runs
+from harness.compare.trend import Trend
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode, worst
 from harness.plan import Plan, PlannedRun, RunKind
@@ -51,6 +52,8 @@ class Comparison(Record):
     published: list[PublishedComparison]
     baseline: Acceptance | None
     """What was last done to the baseline; None without one."""
+    trends: list[Trend] = []
+    """Beside the baseline and beside earlier results; a reading aid that no verdict hangs on."""
     judgements: list[Judgement]
     exit_code: ExitCode
 

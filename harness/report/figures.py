@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from harness.compare.metrics import METRICS
+from harness.compare.metrics import METRICS, Metric
 from harness.compare.results import backend_key, model_key
 from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement
@@ -83,8 +83,15 @@ def measured(judgement: Judgement) -> str:
     if judgement.effect_kind == "difference":
         return f"{percent(judgement.value)}% against {percent(judgement.reference)}%"
     metric = METRICS.get(judgement.metric)
-    show, unit = _SHOWN.get(metric.unit, (number, metric.unit)) if metric else (number, "")
-    return f"{show(judgement.value)} {unit} against {show(judgement.reference)} {unit}".replace("  ", " ").rstrip()
+    if metric is None:
+        return f"{number(judgement.value)} against {number(judgement.reference)}"
+    return f"{shown_value(metric, judgement.value)} against {shown_value(metric, judgement.reference)}"
+
+
+def shown_value(metric: Metric, value: float) -> str:
+    """A figure with its unit as people read it: 301 ms, 941 MiB."""
+    show, unit = _SHOWN.get(metric.unit, (number, metric.unit))
+    return f"{show(value)} {unit}".rstrip()
 
 
 _SHOWN: dict[str, tuple[Callable[[float], str], str]] = {"s": (milliseconds, "ms"), "B": (mib, "MiB")}

@@ -7,6 +7,7 @@ from harness.compare.results import Results
 from harness.plan import Plan
 from harness.report import evaluation, provenance, training
 from harness.report.table import bullet, paragraph
+from harness.report.trends import trends
 from harness.report.verdicts import GOOD, counts, judgement_line, of, outcome, speed_lines
 
 
@@ -25,6 +26,7 @@ def render(comparison: Comparison, plan: Plan, results: Results) -> str:
         evaluation.controls(comparison),
         training.checkpoints(comparison) if comparison.cells else "",
         provenance.baseline(comparison, plan),
+        trends(comparison.trends),
         evaluation.published(comparison),
         provenance.failures(results),
         provenance.left_out(results),
