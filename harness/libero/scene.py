@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from harness.errors import MachineFault
 from harness.libero.control import ArmLoop
+from harness.libero.culling import out_of_view, without
 from harness.libero.geometry import axis_angle
 from harness.libero.records import Protocol
 from harness.libero.tasks import Task, evaluation_states
@@ -92,7 +93,7 @@ class Scene:
         self._states: NDArray[np.float64] | None = None
         self._rewind_like_new()
         for camera in protocol.cameras:
-            self._gate(self._domain._observables[f"{camera}_image"])
+            self._gate(self._domain._observables[f"{camera}_image"], camera)
         self._arm = ArmLoop(self._domain)
         self._sampled: dict[str, Any] = {}
         self._succeeded: bool | None = None
@@ -236,17 +237,24 @@ class Scene:
         """robosuite renders into whichever context was made last in the process; this makes it the scene's own."""
         self._domain.sim._render_context_offscreen.gl_ctx.make_current()
 
-    def _gate(self, observable: Any) -> None:
-        """Renders only at looks, at the very substep the standard loop samples: hence the sensor, not the observable
-        (enabling it restarts its sampling phase), and not a render after the step (one substep too late)."""
+    def _gate(self, observable: Any, camera: str) -> None:
+        """Renders only at looks, only what the camera can see, and at the very substep the standard loop samples:
+        hence the sensor, not the observable (enabling it restarts its sampling phase), and not a render after the
+        step (one substep too late)."""
         render: Callable[[Any], Any] = observable._sensor
         blank = np.zeros((self.protocol.camera_height, self.protocol.camera_width, 3), np.uint8)
+        square = self.protocol.camera_height == self.protocol.camera_width
+        sim = self._domain.sim
+        model, data, number = sim.model._model, sim.data._data, sim.model.camera_name2id(camera)
 
         def sensor(cache: Any) -> Any:
             if not self._look:
                 return blank
             self._make_current()
-            return render(cache)
+            if not square:
+                return render(cache)
+            with without(model, out_of_view(model, data, number)):
+                return render(cache)
 
         sensor.__modality__ = observable.modality  # type: ignore[attr-defined]
         observable._sensor = sensor
