@@ -15,7 +15,7 @@ from harness.data.lerobot import LeRobot
 from harness.data.lerobot_writer import write_lerobot
 from harness.data.recordings import View, open_recordings
 from harness.data.source import DamagedEpisode
-from harness.data.summary import windows
+from harness.data.summary import statistics_of, windows
 from harness.errors import BadInput, DamagedRecord
 from harness.suite import Data
 
@@ -162,6 +162,11 @@ def test_statistics_are_found_again_by_content_and_settings(stored, tmp_path, mo
     open_dataset(data, stored, other_chunk, cache=cache)  # plain actions do not depend on it
     with pytest.raises(TypeError):
         open_dataset(choices[1], stored, other_chunk, cache=cache)
+    kept = opened(stored, cache)
+    other_content = replace(kept, record=kept.record.model_copy(update={"content_sha256": "other"}))
+    assert statistics_of(kept, data, 4) == first[0]
+    with pytest.raises(TypeError):
+        statistics_of(other_content, data, 4)
 
 
 def test_batches_do_not_depend_on_where_frames_are_kept(stored, tmp_path):
