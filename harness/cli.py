@@ -264,6 +264,10 @@ def gate(
     backends: Backends = None,
     sets: Sets = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here too.", metavar="FILE")] = None,
+    bridge: Annotated[
+        str | None,
+        typer.Option(help="Run another environment's software beside this one's, block by block.", metavar="PYTHON"),
+    ] = None,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -274,7 +278,7 @@ def gate(
     from harness.commands.suites import Request
 
     request = Request(suite, models, backends, sets or [])
-    raise SystemExit(commands.gate(request, junit, Output(results, baselines, json, quiet)))
+    raise SystemExit(commands.gate(request, junit, bridge, Output(results, baselines, json, quiet)))
 
 
 @app.command()
@@ -391,6 +395,10 @@ def baseline_accept(
     reason: Annotated[str, typer.Option(help="Why these values are the reference from now on.")],
     cells: Annotated[str | None, typer.Option(help="Only these cells: a,b. The others stay as they are.")] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add to the values that are there.")] = False,
+    bridge: Annotated[
+        Path | None,
+        typer.Option(help="Carry this baseline over: take the old side of a bridged result.", metavar="FILE"),
+    ] = None,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -398,7 +406,8 @@ def baseline_accept(
     """Make a result the reference for its suite on this hardware. The file is meant to be committed and reviewed."""
     from harness.commands import baselines as commands
 
-    commands.accept(result, reason, cells, extend, Output(results, baselines, json, quiet=False))
+    request = commands.AcceptRequest(result, reason, cells, extend, bridge)
+    commands.accept(request, Output(results, baselines, json, quiet=False))
 
 
 @baseline_app.command("diff")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import re
 import shutil
 import socket
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from harness.errors import MachineFault
 from harness.records import Value
 
 SUBJECTS = (
@@ -68,6 +72,44 @@ def hardware_key(cpu: str, cores: int, memory_bytes: int, gpus: list[str]) -> st
         kinds = sorted(set(gpus))
         return "-".join(f"{gpus.count(kind)}x-{_slug(kind)}" for kind in kinds)
     return f"cpu-{_slug(cpu)}-{cores}c-{round(memory_bytes / 2**30)}g"
+
+
+def elsewhere(python: str | None) -> dict[str, str]:
+    """Environment variables by which another interpreter runs this very harness; none for our own."""
+    return {} if python is None else {"PYTHONPATH": str(Path(__file__).parents[1])}
+
+
+def fingerprint_under(python: str | None, here: Fingerprint) -> Fingerprint:
+    """This machine with the software of another interpreter's environment.
+
+    Raises:
+        MachineFault: that interpreter cannot run the harness.
+    """
+    if python is None:
+        return here
+    version, found = _software(python)
+    return here.model_copy(update={"python": version, "versions": found})
+
+
+@cache
+def _software(python: str) -> tuple[str, dict[str, str]]:
+    """Version of another interpreter, and of `SUBJECTS` in its environment."""
+    code = (
+        "import json, platform; from harness.machine import versions; "
+        "print(json.dumps([platform.python_version(), versions()]))"
+    )
+    try:
+        answer = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+            env=dict(os.environ) | elsewhere(python),
+        )  # fmt: skip
+    except OSError as error:
+        raise MachineFault(f"{python}: cannot be started: {error.strerror}") from None
+    if answer.returncode:
+        last = answer.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise MachineFault(f"{python}: cannot run the harness: {last[0]}")
+    version, found = json.loads(answer.stdout)
+    return version, found
 
 
 def git_commit() -> str | None:

@@ -76,6 +76,8 @@ class PlannedRun(Value):
     warmup_steps: int = 0
     checkpoint_every: int | None = None
     planted: Plant | None = None
+    python: str | None = None
+    """Interpreter of another environment, for the old side of a bridge; None: the harness's own."""
     block: str | None = None
     """Runs of one block are alive together and take turns. None: the run has the machine to itself."""
     turn_steps: int | None = None

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire
+from harness.compare.bridge import carry
 from harness.compare.comparison import Comparison, compare
 from harness.compare.gate import first_stage_alarms
 from harness.compare.published import load_published
@@ -243,6 +244,31 @@ def accept_results(
         baseline = accept(plan, results, read_baseline(file), acceptance, only=cells, extend=extend)
         write_record(file, baseline)
     return file, baseline
+
+
+def carry_baseline(
+    result: ResultFolder, baselines: BaselineFolder, reason: str, carried: Baseline
+) -> tuple[Path, Baseline]:
+    """Makes the old side of a bridged result the reference on its machine."""
+    plan = read_plan(result)
+    results = read_results(result, plan)
+    acceptance = _acceptance(results, reason)
+    file = baselines.file(plan.hardware_key, plan.suite)
+    with baselines.locked(plan.hardware_key):
+        baseline = carry(carried, plan, results, read_baseline(file), acceptance)
+        write_record(file, baseline)
+    return file, baseline
+
+
+def _acceptance(results: Results, reason: str) -> Acceptance:
+    return Acceptance(
+        result=results.result_id,
+        at=_now(),
+        by=getpass.getuser(),
+        reason=reason,
+        command=results.command,
+        commit=git_commit(),
+    )
 
 
 def expire_baseline(file: Path, baselines: BaselineFolder, reason: str, cells: list[str] | None) -> Baseline:

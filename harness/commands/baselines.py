@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,30 @@ if TYPE_CHECKING:
     from harness.compare.baseline import Baseline
 
 
-def accept(name: str, reason: str, cells: str | None, extend: bool, output: Output) -> None:
-    from harness.run import accept_baseline
+@dataclass(frozen=True)
+class AcceptRequest:
+    """
+    Attributes:
+        cells: only these, comma-separated.
+        bridge: the baseline file that is carried over; None for an ordinary acceptance.
+    """
 
-    result = output.store.find(name)
-    file, baseline = accept_baseline(result, output.baseline_folder, reason, _names(cells), extend)
+    result: str
+    reason: str
+    cells: str | None
+    extend: bool
+    bridge: Path | None
+
+
+def accept(request: AcceptRequest, output: Output) -> None:
+    from harness.compare.baseline import Baseline
+    from harness.run import accept_baseline, carry_baseline
+
+    result, folder = output.store.find(request.result), output.baseline_folder
+    if request.bridge is not None:
+        file, baseline = carry_baseline(result, folder, request.reason, read_record(request.bridge, Baseline))
+    else:
+        file, baseline = accept_baseline(result, folder, request.reason, _names(request.cells), request.extend)
     if output.json:
         print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
     else:

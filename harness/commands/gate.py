@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 from harness.commands.output import Output
 from harness.commands.suites import Request, plan_of, run_plan
 from harness.errors import ExitCode
+from harness.machine import fingerprint, fingerprint_under
 from harness.store import ResultFolder, read_record, write_atomically
 
 if TYPE_CHECKING:
     from harness.compare.comparison import Comparison
 
 
-def gate(request: Request, junit: Path | None, output: Output) -> ExitCode:
+def gate(request: Request, junit: Path | None, bridge: str | None, output: Output) -> ExitCode:
     """Runs what is left of the suite, measures alarms again, and ends with the verdict's exit code.
+
+    Args:
+        bridge: interpreter of the old software's environment, to be run beside the new in the same blocks.
 
     Raises:
         BadInput: a test of this plan cannot fire; nothing was run.
     """
+    from harness.compare.bridge import bridged
     from harness.compare.comparison import Comparison
     from harness.compare.sight import refuse_blind_gate
     from harness.reading import read_plan
@@ -30,6 +35,9 @@ def gate(request: Request, junit: Path | None, output: Output) -> ExitCode:
     plan = plan_of(request.suite.stem, suite)
     baseline = read_baseline(output.baseline_folder.file(plan.hardware_key, plan.suite))
     refuse_blind_gate(plan, baseline)
+    if bridge is not None:
+        fingerprint_under(bridge, fingerprint())  # an interpreter that cannot run the harness is refused now
+        plan = bridged(plan, bridge)
     code = run_plan(plan, request.suite.read_text(), output)
     result = next(found for found in reversed(output.store.results(plan.suite)) if read_plan(found) == plan)
     publish(read_record(result.comparison_file, Comparison), result, junit, output)

@@ -136,7 +136,7 @@ def _versions(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
             yield Difference(
                 name=f"{name} version", reference=old.get(name, "–"), candidate=new.get(name, "–"),
                 why="another version of software",
-                blocking=name in SUBJECTS and not same_release,
+                blocking=name in SUBJECTS and not same_release and a.run.python == b.run.python,
             )  # fmt: skip
 
 

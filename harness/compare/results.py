@@ -11,6 +11,8 @@ from harness.plan import RunKind
 from harness.train.records import Outcome, RunRecord, StepRow
 
 H = TypeVar("H", bound=Hashable)
+OLD = "@old"
+"""Ends the label of a cell that ran under the old software of a bridge (`harness.compare.bridge`)."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class Results:
         return sorted(found, key=lambda record: (record.run.kind, record.run.repeat))
 
     def labels(self, kind: RunKind | None = None) -> list[str]:
-        """Labels of the cells that ran, in the order of the records."""
-        return unique(r.run.cell.label for r in self.runs if kind in (None, r.run.kind))
+        """Labels of the cells that ran, in the order of the records; the old side of a bridge is none of them."""
+        labels = unique(r.run.cell.label for r in self.runs if kind in (None, r.run.kind))
+        return [label for label in labels if not label.endswith(OLD)]
 
 
 def ended_well(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -53,6 +56,10 @@ def ended_well(runs: Iterable[RunRecord]) -> list[RunRecord]:
 def unique(names: Iterable[H]) -> list[H]:
     """First occurrences, in order."""
     return list(dict.fromkeys(names))
+
+
+def without_old(label: str) -> str:
+    return label.removesuffix(OLD)
 
 
 def model_key(label: str) -> str:
@@ -68,14 +75,17 @@ def with_references(labels: Iterable[str], reference: str | None) -> dict[str, l
     """Label of each model's reference cell → labels of the same model's other cells.
 
     The reference is the cell with that backend key. A model without such a cell is left out, except that without
-    any reference key the model's first cell stands in.
+    any reference key the model's first cell stands in. The old side of a bridge is the reference of its new twin alone.
     """
     by_model: dict[str, list[str]] = {}
-    for label in unique(labels):
-        by_model.setdefault(model_key(label), []).append(label)
+    every = unique(labels)
+    for label in every:
+        if not label.endswith(OLD):
+            by_model.setdefault(model_key(label), []).append(label)
     found = {}
     for cells in by_model.values():
         first = next((c for c in cells if reference is None or backend_key(c) == reference), None)
         if first is not None:
             found[first] = [c for c in cells if c != first]
-    return found
+    twins = {label: [without_old(label)] for label in every if label.endswith(OLD)}
+    return found | twins

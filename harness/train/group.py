@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.machine import Fingerprint
+from harness.machine import Fingerprint, elsewhere, fingerprint_under
 from harness.processes import PARENT_VARIABLE, descendants, kill_all
 from harness.store import read_record, write_record
 from harness.train.ending import gather_figures
@@ -57,7 +57,7 @@ class ProcessGroup:
         with (self._attempt / LOGS / _TORCHRUN_LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 _command(spec, worker),
-                env=rank_environment(os.environ),
+                env=rank_environment(os.environ) | elsewhere(spec.run.python),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -108,7 +108,7 @@ class ProcessGroup:
             failure=failure,
             started_at=self._started_at,
             wall_seconds=time.monotonic() - self._started,
-            fingerprint=self._fingerprint,
+            fingerprint=fingerprint_under(self._spec.run.python, self._fingerprint),
             in_turns=self._spec.in_turns,
             host=self._host.conditions(),
             **figures,
@@ -147,7 +147,8 @@ class ProcessGroup:
 
 def _command(spec: RunSpec, worker: str) -> list[str]:
     attempt = Path(spec.folder)
-    torchrun = [sys.executable, "-m", "harness.train.torchrun", "--standalone", "--local-addr=127.0.0.1"]
+    python = spec.run.python or sys.executable
+    torchrun = [python, "-m", "harness.train.torchrun", "--standalone", "--local-addr=127.0.0.1"]
     places = [f"--nproc-per-node={spec.run.cell.ranks}", f"--log-dir={attempt / LOGS}", "--redirects=3"]
     return [*torchrun, *places, "-m", worker, str(attempt / SPEC_FILE)]
 
