@@ -24,8 +24,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from overhead_rank import BARE
-
 from harness.machine import fingerprint
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.statistics.interval import Interval
@@ -43,6 +41,8 @@ BACKENDS: dict[str, dict[str, Any]] = {
 }
 LARGEST_RATIO, LARGEST_SHARE, SHORTEST_STEP_SECONDS = 1.03, 0.01, 0.1
 WARMUP_STEPS = 5
+BARE = "bare"
+"""A cell whose label ends so runs the barest loop."""
 
 
 @dataclass(frozen=True)

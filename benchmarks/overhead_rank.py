@@ -19,6 +19,7 @@ if __name__ == "__main__":
     die_with_parent(parent_from_environment())
 
 import torch
+from overhead import BARE
 
 from harness.backends import build_engine
 from harness.data.dataset import Batches, open_dataset
@@ -29,9 +30,6 @@ from harness.train import loop, worker
 from harness.train.records import RunSpec
 from harness.train.turns import Baton, turn_of
 from harness.train.world import joined
-
-BARE = "bare"
-"""A cell whose label ends so runs the barest loop."""
 
 
 class TimedBaton(Baton):

@@ -1,0 +1,79 @@
+"""The arithmetic of the scripts in `benchmarks/`; what they measure, they measure when they are run."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import gpu  # noqa: E402
+import overhead  # noqa: E402
+import turns_aa  # noqa: E402
+
+
+def notes(seconds: list[float], own: float = 0.0) -> dict[str, object]:
+    """Of one rank: turns of so many seconds, the first of which is the warm-up; CPU time is half of it."""
+    return {"turns": [[9.0, 4.5], *([each, each / 2] for each in seconds)], "own_cpu_seconds": own}
+
+
+def test_overhead_is_the_ratio_of_neighbouring_turns_of_the_slowest_ranks() -> None:
+    machine = [1.0, 1.0, 3.0, 3.0, 2.0, 2.0]
+    bare = [notes([0.9 * each for each in machine]), notes(machine)]
+    ours = [notes([1.02 * each for each in machine], own=0.05), notes([0.5 * each for each in machine], own=0.05)]
+    found = overhead.cost(ours, bare, launcher_cpu=0.02, turn_steps=4)
+    assert found.wall.estimate == pytest.approx(1.02)
+    assert found.cpu.estimate == pytest.approx(1.02)
+    assert found.step_seconds == 0.5
+    assert found.own_cpu_share == pytest.approx(0.12 / (2 * 4.5 + 0.5 * 1.52 * 12))
+
+
+def test_a_broken_bound_is_named() -> None:
+    machine = [1.0, 1.1] * 4
+    slow = overhead.cost([notes([1.05 * each for each in machine], own=5.0)], [notes(machine)], 0.0, turn_steps=4)
+    assert slow.broken() == ["wall ratio's upper end above 1.03", "own CPU above 1%"]
+    short = overhead.cost([notes([1.05 * each for each in machine])], [notes(machine)], 0.0, turn_steps=40)
+    assert short.broken() == [], "steps under 100 ms have no bound on wall time"
+
+
+def test_like_pairs_are_called_unlike_as_often_as_promised() -> None:
+    generator = random.Random(1)
+    pairs = [generator.gauss(0, 0.05) for _ in range(24)]
+    for repeats in (2, 3, 5, 8):
+        width, share = turns_aa.resample(pairs, repeats)
+        assert 0.02 < share < 0.08
+        assert width > 1
+    assert turns_aa.resample(pairs, 8)[0] < turns_aa.resample(pairs, 3)[0]
+
+
+def test_a_report_of_no_pairs_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    turns_aa.report([])
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_a_budget_knows_when_one_more_would_be_too_much() -> None:
+    now = [0.0]
+    budget = gpu.Budget(100.0, clock=lambda: now[0])
+
+    def work() -> None:
+        now[0] += 40.0
+
+    budget.timed(work)
+    assert budget.suffices()
+    budget.timed(work)
+    assert not budget.suffices()
+
+
+def test_what_is_missing_is_a_dash_and_has_its_reason() -> None:
+    rows = [gpu.Row("fsdp2", micro_batch=8, step_seconds=0.25, mfu=0.4), gpu.Row("zero3", note="no time left")]
+    answer = gpu.Answer({"gpus": ["NVIDIA H200"], "cpu": "x"}, "pi0 full", 1, "bf16", rows=rows)
+    first, second = gpu.table(answer).splitlines()[-2:]
+    assert first == "| fsdp2 | 8 | 250 | – | 40.0% | – | – | – | – | – |  |"
+    assert second == "| zero3 | – | – | – | – | – | – | – | – | – | no time left |"
+    assert json.loads(json.dumps(asdict(answer)))["rows"][1]["step_seconds"] is None
