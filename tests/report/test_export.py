@@ -16,7 +16,7 @@ from harness.commands.reports import FORMATS, export
 from harness.errors import BadInput
 from harness.report.dossier import Dossier
 from harness.report.export.benchmarks import github_benchmark, pytest_benchmark
-from harness.report.export.trackers import to_mlflow, to_tensorboard, to_wandb, tracked_runs
+from harness.report.export.trackers import MLFLOW_DATABASE, to_mlflow, to_tensorboard, to_wandb, tracked_runs
 
 RESULT = "20261130-020957-9b0616"
 
@@ -101,11 +101,11 @@ def test_tensorboard_reads_every_loss(real: Dossier, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_mlflow_finds_runs_settings_and_figures(real: Dossier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_finds_runs_settings_and_figures(real: Dossier, tmp_path: Path) -> None:
     tracking = pytest.importorskip("mlflow.tracking")
     few = [run for run in tracked_runs(real.comparison, real.results) if "timing-0" in run.name]
     to_mlflow(few, tmp_path, "fsdp2")
-    client = tracking.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / MLFLOW_DATABASE}")
     experiment = client.get_experiment_by_name("fsdp2")
     found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(found) == {run.name for run in few}

@@ -15,6 +15,7 @@ from harness.train.records import RunRecord, StepRow
 
 STEP_SERIES = ("loss", "gradient_norm", "step_seconds", "data_seconds", "learning_rate")
 """Fields of `StepRow` that are logged at every step; a missing value is a gap."""
+MLFLOW_DATABASE = "mlflow.db"
 _MLFLOW_BATCH = 1000
 """The most metrics that MLflow takes in one `log_batch`."""
 
@@ -114,7 +115,7 @@ def to_wandb(runs: list[TrackedRun], folder: Path, project: str) -> None:
 
 
 def to_mlflow(runs: list[TrackedRun], folder: Path, project: str) -> None:
-    """A file store in `folder/mlruns`: look at it with `mlflow ui --backend-store-uri`.
+    """A database `folder/mlflow.db`: `mlflow ui --backend-store-uri sqlite:///…/mlflow.db` shows it.
 
     Raises MachineFault without the extra.
     """
@@ -123,9 +124,11 @@ def to_mlflow(runs: list[TrackedRun], folder: Path, project: str) -> None:
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise _missing("mlflow") from None
-    client = MlflowClient(tracking_uri=(folder / "mlruns").resolve().as_uri())
+    folder.mkdir(parents=True, exist_ok=True)
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder.resolve() / MLFLOW_DATABASE}")
     found = client.get_experiment_by_name(project)
-    experiment = found.experiment_id if found else client.create_experiment(project)
+    artifacts = (folder / "artifacts").resolve().as_uri()
+    experiment = found.experiment_id if found else client.create_experiment(project, artifact_location=artifacts)
     for run in runs:
         begun = round(run.started * 1e3)
         made = client.create_run(experiment, start_time=begun, run_name=run.name).info.run_id
