@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.data.batch import Batch, Observation
-from harness.data.recordings import OnEpisode, Recordings, Steps, View, open_recordings
+from harness.data.recordings import OnProgress, Recordings, Steps, View, open_recordings
 from harness.data.shape import InputShape
 from harness.data.sources import open_source
 from harness.data.state_prompt import spoken_state
@@ -96,18 +96,18 @@ class Dataset:
         return torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(filled))
 
 
-def _silent(_done: int, _total: int) -> None:
+def _silent(_text: str) -> None:
     """Nobody is watching."""
 
 
 def open_dataset(
-    data: Data, folder: Path | None, shape: InputShape, cache: Path | None = None, on_episode: OnEpisode = _silent
+    data: Data, folder: Path | None, shape: InputShape, cache: Path | None = None, on_progress: OnProgress = _silent
 ) -> Dataset:
     """Reads all episodes of `data` from `folder` (not needed when synthetic) into the shape a model wants.
 
     Args:
         cache: where decoded frames and statistics are kept between runs; see `harness.data.recordings`.
-        on_episode: called while episodes are read, which may take minutes.
+        on_progress: told how far it is while episodes are read, which may take minutes.
 
     Raises:
         BadInput: the folder, a file in it or the tokenizer is not what `data` asks for.
@@ -118,7 +118,7 @@ def open_dataset(
     # What is drawn at random costs nothing to draw again.
     kept = cache if source.files else None
     return dataset_of(
-        open_recordings(source, view, kept, skip_damaged=data.skip_damaged, on_episode=on_episode), data, shape
+        open_recordings(source, view, kept, skip_damaged=data.skip_damaged, on_progress=on_progress), data, shape
     )
 
 

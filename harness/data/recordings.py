@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,9 @@ from harness.records import Record, Value
 from harness.store import disk_errors, read_record, write_record
 
 _RECORD, _IMAGES, _STEPS = "recordings.json", "images.bin", "steps.npz"
-OnEpisode = Callable[[int, int], None]
-"""Called with how many episodes were read, and of how many."""
+OnProgress = Callable[[str], None]
+"""Told what is being done whenever it has come further."""
+_POLL_SECONDS = 0.1
 
 
 class View(Value):
@@ -91,7 +93,7 @@ class Recordings:
 
 
 def open_recordings(
-    source: EpisodeSource, view: View, cache: Path | None, *, skip_damaged: bool, on_episode: OnEpisode
+    source: EpisodeSource, view: View, cache: Path | None, *, skip_damaged: bool, on_progress: OnProgress
 ) -> Recordings:
     """The recordings of a source, from the cache or made now; the other ranks of a machine wait for the one that does.
 
@@ -106,17 +108,23 @@ def open_recordings(
     """
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="harness-") as name:  # the pages outlive their file's name
-            _make(source, view, Path(name), skip_damaged, on_episode)
+            _make(source, view, Path(name), skip_damaged, on_progress)
             return _load(Path(name), kept=False)
     folder = cache / _key(source, view, skip_damaged)
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_suffix(".lock")):
+    lock = folder.with_suffix(".lock")
+
+    def tell(text: str) -> None:
+        lock.write_text(text)
+        on_progress(text)
+
+    with _locked(lock, on_progress):
         if not (folder / _RECORD).exists():
             beside = folder.with_suffix(".part")
             shutil.rmtree(beside, ignore_errors=True)  # of a maker that was killed
             beside.mkdir()
             try:
-                _make(source, view, beside, skip_damaged, on_episode)
+                _make(source, view, beside, skip_damaged, tell)
                 beside.rename(folder)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
@@ -133,13 +141,20 @@ def _key(source: EpisodeSource, view: View, skip_damaged: bool) -> str:
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _locked(file: Path, on_progress: OnProgress) -> Iterator[None]:
+    """Holds the lock. Whoever waits for it tells what its holder wrote into it, and so is as alive as that one is."""
     with file.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                on_progress(f"waiting: elsewhere {file.read_text()}")
+                time.sleep(_POLL_SECONDS)
         yield
 
 
-def _make(source: EpisodeSource, view: View, folder: Path, skip_damaged: bool, on_episode: OnEpisode) -> None:
+def _make(source: EpisodeSource, view: View, folder: Path, skip_damaged: bool, on_progress: OnProgress) -> None:
     content = hashlib.sha256()
     damaged: list[str] = []
     prompts: dict[str, int] = {}
@@ -160,7 +175,7 @@ def _make(source: EpisodeSource, view: View, folder: Path, skip_damaged: bool, o
             _write_frames(episode, view, images, content)
             parts.append(part)
             steps_before += len(part.actions)
-            on_episode(number + 1, len(source))
+            on_progress(f"reading episode {number + 1} of {len(source)}")
     if not parts:
         raise BadInput("data", "episodes", len(source), f"at least one whole episode; the first fault: {damaged[0]}")
     widths = {part.states.shape[1] for part in parts}

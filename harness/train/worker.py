@@ -173,14 +173,10 @@ class Training:
     def open_dataset(self) -> Dataset:
         self.journal.phase("opening the dataset")
         folder, cache = (Path(path) if path else None for path in (self.spec.data_folder, self.spec.data_cache))
-
-        def on_episode(read: int, total: int) -> None:
-            self.journal.phase(f"reading episode {read} of {total}")
-
         shape = input_shape(self.cell.model, self.cell.size)
         if self.cell.state_in_prompt:
             shape = with_state_in_prompt(shape)
-        return open_dataset(self.cell.data, folder, shape, cache=cache, on_episode=on_episode)
+        return open_dataset(self.cell.data, folder, shape, cache=cache, on_progress=self.journal.phase)
 
     def build_model(self) -> VLA:
         """Equal weights on every rank and under every backend: a function of the seed, or from a checkpoint."""

@@ -1,7 +1,10 @@
 """Decoded frames are kept, found again, made anew when their files change, and leave damage out only when told to."""
 
+import fcntl
 import multiprocessing
 import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +25,14 @@ from harness.suite import Data
 VIEW = View(cameras=SHAPE.cameras, image_size=SHAPE.image_size)
 
 
-def ignore(_done, _total):
+def ignore(_text):
     pass
 
 
 def opened(folder: Path, cache: Path | None, **choices):
-    return open_recordings(LeRobot(folder, {}), VIEW, cache, **{"skip_damaged": False, "on_episode": ignore, **choices})
+    return open_recordings(
+        LeRobot(folder, {}), VIEW, cache, **{"skip_damaged": False, "on_progress": ignore, **choices}
+    )
 
 
 @pytest.fixture
@@ -39,9 +44,9 @@ def stored(tmp_path) -> Path:
 def test_kept_frames_are_those_read_anew(stored, tmp_path):
     told = []
     fresh = opened(stored, None)
-    kept = opened(stored, tmp_path / "cache", on_episode=lambda *count: told.append(count))
-    again = opened(stored, tmp_path / "cache", on_episode=lambda *count: told.append(count))
-    assert told == [(1, 3), (2, 3), (3, 3)]  # the second time nothing is read
+    kept = opened(stored, tmp_path / "cache", on_progress=told.append)
+    again = opened(stored, tmp_path / "cache", on_progress=told.append)
+    assert told == [f"reading episode {number} of 3" for number in (1, 2, 3)]  # the second time nothing is read
     for one in (kept, again):
         assert one.record == fresh.record
         np.testing.assert_array_equal(one.images, fresh.images)
@@ -55,9 +60,9 @@ def test_another_file_or_another_view_is_another_set(stored, tmp_path):
     opened(stored, cache)
     opened(stored, cache, skip_damaged=True)
     open_recordings(
-        LeRobot(stored, {}), View(cameras=("agentview",), image_size=8), cache, skip_damaged=False, on_episode=ignore
+        LeRobot(stored, {}), View(cameras=("agentview",), image_size=8), cache, skip_damaged=False, on_progress=ignore
     )
-    open_recordings(LeRobot(stored, {}, 2), VIEW, cache, skip_damaged=False, on_episode=ignore)
+    open_recordings(LeRobot(stored, {}, 2), VIEW, cache, skip_damaged=False, on_progress=ignore)
     table = stored / "data/chunk-000/file-000.parquet"
     os.utime(table, ns=(1, 1))
     opened(stored, cache)
@@ -76,24 +81,43 @@ def test_what_a_killed_maker_left_is_made_again(stored, tmp_path):
         opened(stored, cache)
 
 
-def _open_in_a_process(folder, cache, counts):
-    opened(folder, cache, on_episode=lambda done, _total: counts.put(done))
-    counts.put(0)
+def _open_in_a_process(folder, cache, told):
+    opened(folder, cache, on_progress=told.put)
+    told.put("done")
 
 
 def test_ranks_that_come_together_read_the_set_once(stored, tmp_path):
     context = multiprocessing.get_context("fork")
-    counts = context.SimpleQueue()
-    ranks = [context.Process(target=_open_in_a_process, args=(stored, tmp_path / "cache", counts)) for _ in range(3)]
+    queue = context.SimpleQueue()
+    ranks = [context.Process(target=_open_in_a_process, args=(stored, tmp_path / "cache", queue)) for _ in range(3)]
     for rank in ranks:
         rank.start()
+    told = []
+    while told.count("done") < 3:
+        told.append(queue.get())
     for rank in ranks:
         rank.join()
-        assert rank.exitcode == 0
-    told = []
-    while not counts.empty():
-        told.append(counts.get())
-    assert sorted(told) == [0, 0, 0, 1, 2, 3]  # a 0 of each rank at its end, and 1, 2, 3 of the one that read
+    read = [text for text in told if text.startswith("reading")]
+    assert read == [f"reading episode {number} of 3" for number in (1, 2, 3)]
+    assert {text for text in told if text.startswith("waiting")} <= {
+        f"waiting: elsewhere {text}" for text in ["", *read]
+    }
+
+
+def test_whoever_waits_tells_how_far_the_other_is(stored, tmp_path):
+    """A rank that only waits must not look hung, nor alive when the one it waits for is stuck."""
+    cache, told = tmp_path / "cache", []
+    opened(stored, cache)
+    (lock,) = cache.glob("*.lock")
+    with lock.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock.write_text("reading episode 7 of 9")
+        waiting = threading.Thread(target=opened, args=(stored, cache), kwargs={"on_progress": told.append})
+        waiting.start()
+        while len(told) < 3:
+            time.sleep(0.01)
+    waiting.join()
+    assert set(told) == {"waiting: elsewhere reading episode 7 of 9"}
 
 
 def test_damage_stops_or_is_left_out_and_named(tmp_path):
