@@ -55,8 +55,9 @@ def test_a_step_takes_fifty_milliseconds_of_physics_and_seven_numbers(scenes, ke
         scene.step(NEUTRAL[:4], look=False)
 
 
-def test_a_state_that_blows_up_goes_on_as_robosuite_s_would(scenes, key):
+def test_a_state_that_blows_up_goes_on_as_robosuite_s_would(scenes, key, monkeypatch, tmp_path):
     """MuJoCo resets a state with an impossible velocity inside `mj_step`; both loops must then do the same."""
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to the folder it is in
     scene = scenes("libero_object", 0)
     ends = []
     for advance in (lambda: scene.step(NEUTRAL, look=False), lambda: scene._env.step(NEUTRAL)):
