@@ -93,6 +93,8 @@ def _check_references(path: Path | str, suite: Suite) -> None:
     for name in suite.learning.backends if suite.learning else []:
         if name not in suite.backends:
             raise BadInput(path, "learning.backends", name, "a key of [backends]", suite.backends)
+        if suite.backends[name].settings.stack == "external":
+            raise BadInput(path, "learning.backends", name, "a stack that exports its weights, which external does not")
     for table, names in (("models", suite.models), ("backends", suite.backends)):
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):

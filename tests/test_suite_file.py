@@ -24,6 +24,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         ("throughput.stps=3", "throughput = 'stps': expected a key of throughput"),
         ("throughput.stps=3", 'did you mean "steps"?'),
         ("backends.zero3.zero_stag=2", 'did you mean "zero_stage"?'),
+        ("backends.fsdp2.stack=external", "learning.backends = 'fsdp2': expected a stack that exports its weights"),
         ("backends.fsdp2.profile.base=dexbotc", 'did you mean "dexbotic"?'),
         ("backends.fsdp2.profile.layers=[]", "= 'layers': expected a key of backends.fsdp2.profile (base, cast_model"),
         ("defaults.optimizer.lrr=1", "defaults.optimizer = 'lrr'"),
