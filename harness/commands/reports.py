@@ -73,10 +73,12 @@ def _side_by_side(pair: tuple[str, str], output: Output) -> str:
 
 def _report_one(request: ReportRequest, output: Output) -> None:
     from harness.report.plots.gallery import write_plots
-    from harness.report.tables import table_text
+    from harness.report.tables import check_request, table_text
     from harness.run import write_page
 
     assert request.result is not None
+    if request.table is not None:
+        check_request(request.table, request.width)
     dossier = _dossier(request.result, output)
     result = output.store.find(request.result)
     if request.plots is not None:

@@ -21,6 +21,7 @@ from harness.report.plots.theme import DARK, LIGHT, Theme
 from harness.report.provenance import baseline_table
 from harness.report.table import Table
 from harness.report.tables import tables
+from harness.report.trends import trend_table
 from harness.report.verdicts import judgement_line, of, outcome, speed_lines
 from harness.train.records import RunRecord, StepRow
 
@@ -99,12 +100,13 @@ def render_html(dossier: Dossier) -> str:
     source = environment.loader
     assert source is not None
     css, script = (source.get_source(environment, name)[0] for name in ("report.css", "report.js"))
-    return environment.get_template("report.html.j2").render(
+    page = environment.get_template("report.html.j2").render(
         page=_page(dossier),
         css=Markup(_plot_properties() + css),
         script=Markup(script),
         details=Markup(_details(dossier)),
     )
+    return page.strip() + "\n"
 
 
 def _page(dossier: Dossier) -> PageView:
@@ -142,6 +144,8 @@ def _sections(dossier: Dossier) -> list[Section]:
     judged = of(comparison, "baseline")
     against = [_view("baseline-table", "", "Against the baseline", baseline_table(judged))] if judged else []
     past = [_view("results", "", "Stored results", history_table(dossier))] if dossier.history.runs else []
+    trends = trend_table(comparison.trends)
+    past += [_view("trends", "Against earlier results", "Against earlier results", trends)] if trends.rows else []
     elsewhere = [
         _view(_anchor(title), title, title, table)
         for found in comparison.published

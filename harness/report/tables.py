@@ -44,17 +44,22 @@ TABLES: dict[str, Callable[[Comparison, Plan], list[Titled]]] = {
 }
 
 
-def tables(name: str, comparison: Comparison, plan: Plan) -> list[Titled]:
-    """The tables of one subject that have rows. Raises BadInput on a name that is none of `TABLES`."""
+def check_request(name: str, width: int) -> None:
+    """Raises BadInput on a name that is none of `TABLES`, and on a page too narrow for any table."""
     if name not in TABLES:
         raise BadInput("--table", None, name, "one of the report's tables", TABLES)
+    if width < NARROWEST:
+        raise BadInput("--width", None, width, f"{NARROWEST} columns or more")
+
+
+def tables(name: str, comparison: Comparison, plan: Plan) -> list[Titled]:
+    """The tables of one subject, a key of `TABLES`, that have rows."""
     return [titled for titled in TABLES[name](comparison, plan) if titled.table.rows]
 
 
 def table_text(name: str, comparison: Comparison, plan: Plan, width: int = WIDTH) -> str:
-    """One subject's tables as Markdown, ending with a newline. Raises BadInput."""
-    if width < NARROWEST:
-        raise BadInput("--width", None, width, f"{NARROWEST} columns or more")
+    """One subject's tables as Markdown, ending with a newline. Raises BadInput as `check_request` does."""
+    check_request(name, width)
     found = tables(name, comparison, plan)
     if not found:
         return f"{comparison.result} has nothing for a {name} table.\n"

@@ -25,9 +25,15 @@ PLOTS: tuple[Callable[[Dossier, Theme], Drawing | None], ...] = (
     lambda dossier, theme: paired(dossier.comparison, theme),
     lambda dossier, theme: losses(dossier.comparison, dossier.results, theme),
     lambda dossier, theme: step_times(dossier.results, theme),
-    lambda dossier, theme: over_results(dossier.history, theme),
+    lambda dossier, theme: over_results(dossier.history, theme, changes=_changes(dossier)),
     lambda dossier, theme: scaling(dossier.comparison, theme),
 )
+
+
+def _changes(dossier: Dossier) -> dict[str, list[str]]:
+    """Cell → results at which its step time came to a new level."""
+    trends = [trend for trend in dossier.comparison.trends if trend.metric == "step_seconds" and trend.changes]
+    return {trend.subject: [change.result for change in trend.changes] for trend in trends}
 
 
 def drawings(dossier: Dossier, theme: Theme = LIGHT) -> list[Drawing]:

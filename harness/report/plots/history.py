@@ -50,7 +50,7 @@ def over_results(
             by_verdict.setdefault(verdicts.get((cell, result), ""), []).append(result)
         for verdict, at in by_verdict.items():
             _mark(ax, [place[r] for r in at], [found[r] for r in at], verdict, theme, crowded=len(found) > _CROWDED)
-        for result in (changes or {}).get(cell, []):
+        for result in (r for r in (changes or {}).get(cell, []) if r in place):
             ax.axvline(place[result] - 0.5, color=theme.ink, linestyle="--", linewidth=1)
         entitle(ax, cell, theme)
         ax.set_ylabel(METRICS[metric].unit)
