@@ -14,8 +14,9 @@ from harness.errors import BadInput
 from harness.records import Record, Value
 from harness.suite import CellSettings, Data, Evaluation, EvaluationSuite, Gate, Learning, ModelEntry, Suite, Throughput
 
-TIMING_METRICS = 4
-"""Gated figures of a timing run (`harness.compare.metrics`): step time, two peaks of memory, parameter bytes."""
+TIMING_METRICS = 5
+"""Gated figures of a timing run (`harness.compare.metrics`): step time, its ratio to the reference's, two peaks of
+memory, parameter bytes."""
 CHECKPOINT_STEPS = 4
 """Steps of a run that is started only to see what a checkpoint costs."""
 

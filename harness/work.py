@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.compare.metrics import METRICS
+from harness.compare.results import model_key
 from harness.compare.verdict import Alarm
 from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun
 from harness.suite import Data
@@ -163,8 +165,10 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
 
 
 def _suspects(plan: Plan, alarms: tuple[Alarm, ...]) -> list[PlannedRun]:
-    """Runs that measure again what alarmed, with the company in which it was measured."""
+    """Runs that measure again what alarmed, with the company in which it was measured and what it was held against."""
     accused = {(alarm.subject, alarm.kind) for alarm in alarms}
+    paired = [alarm for alarm in alarms if alarm.metric in METRICS and METRICS[alarm.metric].paired]
+    accused |= {(f"{model_key(alarm.subject)}-{plan.reference}", alarm.kind) for alarm in paired}
     own = [run for run in plan.confirmations if (run.cell.label, run.kind) in accused]
     blocks = {run.block for run in own if run.block is not None}
     return [run for run in plan.confirmations if run in own or run.block in blocks]

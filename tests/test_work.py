@@ -142,6 +142,13 @@ def test_an_alarm_of_a_cell_asks_for_as_many_fresh_processes_of_it_alone() -> No
     assert next_work(made, progress) is None
 
 
+def test_a_ratio_is_measured_again_with_the_reference() -> None:
+    made = plan("throughput.order=abba", "throughput.repeats=2")
+    alarm = Alarm(subject="pi0-fsdp2", metric="step_ratio", kind=RunKind.TIMING)
+    asked = remaining_work(made, replace(finished(made), alarms=(alarm,)))
+    assert {work.run.cell.label for work in asked if isinstance(work, Train)} == {"pi0-zero3", "pi0-fsdp2"}
+
+
 def test_what_alarmed_in_company_is_measured_again_in_company() -> None:
     made = in_turns()
     alarm = Alarm(subject="pi0-fsdp2", metric="step_seconds", kind=RunKind.TIMING)

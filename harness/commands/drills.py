@@ -49,7 +49,7 @@ def calibrate(request: Request, repeats: int, output: Output) -> None:
     found = stored_results(plan, [name, own, f"{name}-{DRILL}"], output.store)
     if not found:
         raise HarnessError(f"no timing run of {name} is stored for {plan.hardware_key}; give --repeats 10")
-    noise = read_noise(name, plan.hardware_key, suite.gate.false_alarm_rate, found)
+    noise = read_noise(name, plan.hardware_key, suite.gate.false_alarm_rate, found, plan.reference)
     write_record(output.store.root / own / "calibration.json", noise)
     if output.json:
         print(noise.model_dump_json(indent=1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
 from pydantic import Field
 
 from harness.compare.metrics import METRICS, Metric, read
-from harness.compare.results import Results, ended_well, unique
-from harness.compare.throughput import STEADY
+from harness.compare.results import Results, ended_well, model_key, unique
+from harness.compare.throughput import STEADY, pair_runs, steady_pair
 from harness.errors import BadInput, HarnessError
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
@@ -151,7 +151,7 @@ def accept(
         HarnessError: nothing in the result can be accepted, or it is of another suite or machine.
     """
     _check_acceptable(plan, results, existing, acceptance)
-    cells = [found for label in results.labels() for found in _cells(label, results, acceptance.at)]
+    cells = [found for label in results.labels() for found in _cells(label, plan, results, acceptance.at)]
     arms = [found for record in learnt_arms(results) if (found := _arm(record, results, acceptance.at)) is not None]
     names = unique([c.subject for c in cells] + [a.subject for a in arms])
     chosen = names if only is None else list(only)
@@ -228,10 +228,35 @@ def learnt_arms(results: Results) -> list[ArmRecord]:
     return [record for record in results.arms if record.arm not in CONTROLS]
 
 
-def gated_values(metric: Metric, runs: list[RunRecord]) -> list[float]:
-    """Positive figures of the runs that may stand for the cell; step times of unsteady runs may not."""
+def gated_values(metric: Metric, runs: list[RunRecord], reference: Sequence[RunRecord] = ()) -> list[float]:
+    """Positive figures of the runs that may stand for the cell; step times of unsteady runs may not.
+
+    Args:
+        reference: runs of the suite's reference cell, for paired metrics.
+    """
+    if metric.paired:
+        return _ratios(runs, reference)
     usable = [run for run in runs if metric.family != "time" or (run.speed and run.speed.steadiness == STEADY)]
     return [figure for figure in read(metric, usable) if figure > 0]
+
+
+def _ratios(runs: list[RunRecord], reference: Sequence[RunRecord]) -> list[float]:
+    pairs = [(a, b) for a, b in pair_runs(list(reference), runs) if a is not b and steady_pair(a, b)]
+    read_step = METRICS["step_seconds"].read
+    figures = [(read_step(a), read_step(b)) for a, b in pairs]
+    return [new / old for old, new in figures if old and new]
+
+
+def reference_runs(label: str, reference: str | None, runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Timing runs of the cell that `label` is compared with; none for the reference cell itself.
+
+    Args:
+        reference: the plan's reference, a backend key.
+    """
+    wanted = f"{model_key(label)}-{reference}"
+    if reference is None or wanted == label:
+        return []
+    return [run for run in runs if (run.run.cell.label, run.run.kind) == (wanted, RunKind.TIMING)]
 
 
 def gated_metrics(kind: RunKind) -> list[Metric]:
@@ -254,11 +279,12 @@ def task_counts(arm: str, episodes: list[EpisodeRecord]) -> list[TaskCount]:
     ]
 
 
-def _cells(label: str, results: Results, at: str) -> list[CellBaseline]:
+def _cells(label: str, plan: Plan, results: Results, at: str) -> list[CellBaseline]:
     found = []
+    reference = reference_runs(label, plan.reference, results.runs)
     for kind in RunKind:
         runs = ended_well(results.of(label, kind))
-        every = {metric.name: gated_values(metric, runs) for metric in gated_metrics(kind)}
+        every = {metric.name: gated_values(metric, runs, reference) for metric in gated_metrics(kind)}
         values = {name: figures for name, figures in every.items() if figures}
         if values:
             found.append(

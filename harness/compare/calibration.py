@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from harness.compare.baseline import gated_metrics, gated_values
+from harness.compare.baseline import gated_metrics, gated_values, reference_runs
 from harness.compare.results import Results, ended_well, unique
 from harness.plan import RunKind
 from harness.records import Record, Value
@@ -58,8 +58,14 @@ class Calibration(Record):
     """For `gate.run_noise`: standard deviation of the log ratio of two like runs' step times, over all cells."""
 
 
-def calibrate(suite: str, hardware_key: str, false_alarm_rate: float, found: Sequence[Results]) -> Calibration:
-    """Reads the noise off results of the same cells on the same machine. Planted runs are left out."""
+def calibrate(
+    suite: str, hardware_key: str, false_alarm_rate: float, found: Sequence[Results], reference: str | None = None
+) -> Calibration:
+    """Reads the noise off results of the same cells on the same machine. Planted runs are left out.
+
+    Args:
+        reference: the suite's reference backend, for step times over its own.
+    """
     clean = [results for results in found if not any(run.run.planted for run in results.runs)]
     labels = unique(label for results in clean for label in results.labels(RunKind.TIMING))
     metrics = [metric for metric in gated_metrics(RunKind.TIMING) if not metric.exact]
@@ -67,7 +73,10 @@ def calibrate(suite: str, hardware_key: str, false_alarm_rate: float, found: Seq
     noise = []
     for label in labels:
         for metric in metrics:
-            groups = [gated_values(metric, ended_well(r.of(label, RunKind.TIMING))) for r in clean]
+            groups = [
+                gated_values(metric, ended_well(r.of(label, RunKind.TIMING)), reference_runs(label, reference, r.runs))
+                for r in clean
+            ]
             groups = [group for group in groups if group]
             if groups:
                 noise.append(_noise(label, metric.name, groups, false_alarm_rate / tests))

@@ -18,10 +18,11 @@ from harness.compare.baseline import (
     gated_metrics,
     gated_values,
     learnt_arms,
+    reference_runs,
     simulation_versions,
     task_counts,
 )
-from harness.compare.metrics import Metric
+from harness.compare.metrics import Metric, noise_correlation
 from harness.compare.questions import Answer, MetricQuestion, SuccessQuestion
 from harness.compare.results import Results, ended_well, model_key, unique
 from harness.compare.verdict import Alarm, Confirmation, Judgement, Verdict
@@ -79,7 +80,7 @@ def _examine(baseline: Baseline, plan: Plan, results: Results) -> tuple[list[Jud
         for kind in RunKind:
             runs = ended_well(results.of(label, kind))
             if runs:
-                found += _cell_tests(baseline, baseline.cell(label, kind), runs, results, plan.gate, family)
+                found += _cell_tests(baseline, runs, plan, results, family)
     for record in learnt_arms(results):
         found += _arm_tests(baseline, record, results, plan.gate, family)
     settled = [item for item in found if isinstance(item, Judgement)]
@@ -121,14 +122,10 @@ def _dropped(baseline: Baseline, plan: Plan) -> list[Judgement]:
 
 
 def _cell_tests(
-    baseline: Baseline,
-    reference: CellBaseline | None,
-    runs: list[RunRecord],
-    results: Results,
-    gate: Gate,
-    family: int,
+    baseline: Baseline, runs: list[RunRecord], plan: Plan, results: Results, family: int
 ) -> list[Judgement | _Test]:
-    label, kind = runs[0].run.cell.label, runs[0].run.kind
+    label, kind, gate = runs[0].run.cell.label, runs[0].run.kind, plan.gate
+    reference = baseline.cell(label, kind)
     if reference is None:
         return [_plain(label, str(kind), Verdict.NO_BASELINE, "the baseline does not hold this cell")]
     if not baseline.intact(reference):
@@ -136,9 +133,12 @@ def _cell_tests(
     if unlike := _unlike_work(reference, runs[0]):
         return [_plain(label, str(kind), Verdict.INCOMPARABLE, f"the workload differs: {', '.join(unlike)}")]
     again = ended_well(run for run in results.confirmation_runs if (run.run.cell.label, run.run.kind) == (label, kind))
+    beside, beside_again = (
+        reference_runs(label, plan.reference, side) for side in (results.runs, results.confirmation_runs)
+    )
     found: list[Judgement | _Test] = []
     for metric in gated_metrics(kind):
-        old, new = reference.values.get(metric.name, []), gated_values(metric, runs)
+        old, new = reference.values.get(metric.name, []), gated_values(metric, runs, beside)
         if not old and not new:
             continue
         if not new:
@@ -149,8 +149,9 @@ def _cell_tests(
         elif not old:
             found.append(_plain(label, metric.name, Verdict.NO_BASELINE, "the baseline does not hold this metric"))
         else:
-            question = MetricQuestion(label, metric, old, spread_for(old, _like(baseline, reference, metric)), gate)
-            fresh = gated_values(metric, again)
+            spread = spread_for(old, _like(baseline, reference, metric), noise_correlation(metric))
+            question = MetricQuestion(label, metric, old, spread, gate)
+            fresh = gated_values(metric, again, beside_again)
             found.append(
                 _Test(
                     alarm=Alarm(subject=label, metric=metric.name, kind=kind),

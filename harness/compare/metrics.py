@@ -33,6 +33,8 @@ class Metric:
     gated: bool
     read: Callable[[RunRecord], float | None]
     definition: str
+    paired: bool = False
+    """A run's figure over that of its partner of the suite's reference cell; a single run has none."""
     exact: bool = False
     """Like runs give the very same figure: a difference needs no test, one run is enough."""
 
@@ -45,6 +47,10 @@ def _of_memory(read: Callable[[Memory], float | None]) -> Callable[[RunRecord], 
     return lambda run: None if run.memory is None else read(run.memory)
 
 
+def _of_pairs_only(_run: RunRecord) -> None:
+    return None
+
+
 def _largest_shard(read: Callable[[ShardBytes], int]) -> Callable[[RunRecord], float | None]:
     return _of_memory(lambda memory: max((read(shard) for shard in memory.shards), default=None))
 
@@ -52,6 +58,13 @@ def _largest_shard(read: Callable[[ShardBytes], int]) -> Callable[[RunRecord], f
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
+        Metric(
+            "step_ratio", "", "lower", "time", 0.03, 0.0, True,
+            _of_pairs_only,
+            "step time over that of the reference cell's run of the same repeat: what the machine does to both "
+            "cancels, so that it is steadier than step time from night to night, and blind to what slows both",
+            paired=True,
+        ),
         Metric(
             "step_seconds", "s", "lower", "time", 0.03, 0.0, True,
             _of_speed(lambda speed: speed.step_seconds),
@@ -121,6 +134,15 @@ def read(metric: Metric, runs: list[RunRecord]) -> list[float]:
     """Raw figures of the runs that ended OK and have one; a missing figure is left out, never 0."""
     figures = (metric.read(run) for run in runs if run.outcome is Outcome.OK)
     return [float(figure) for figure in figures if figure is not None]
+
+
+def noise_correlation(metric: Metric) -> float:
+    """How much of the run-to-run noise two cells of one block have in common, at worst.
+
+    All of it in step times, which the machine's state moves together; half in ratios, which share the reference's
+    noise; and so it is taken to be in memory.
+    """
+    return 0.5 if metric.paired or metric.family == "memory" else 1.0
 
 
 def smallest_effect(metric: Metric, gate: Gate) -> float:

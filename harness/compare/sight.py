@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.compare.baseline import Baseline, gated_metrics
-from harness.compare.metrics import METRICS, smallest_effect
+from harness.compare.metrics import METRICS, noise_correlation, smallest_effect
 from harness.compare.results import model_key, unique
 from harness.errors import BadInput
 from harness.plan import Plan, RunKind
@@ -35,7 +35,8 @@ def refuse_blind_gate(plan: Plan, baseline: Baseline | None) -> None:
 
 def _spread(baseline: Baseline, label: str, values: list[float]) -> Spread | None:
     timing = [cell for cell in baseline.cells if cell.kind is RunKind.TIMING and STEP.name in cell.values]
-    return spread_for(values, [c.values[STEP.name] for c in timing if model_key(c.subject) == model_key(label)])
+    like = [c.values[STEP.name] for c in timing if model_key(c.subject) == model_key(label)]
+    return spread_for(values, like, noise_correlation(STEP))
 
 
 def _refuse_blind_cell(plan: Plan, label: str, values: list[float], spread: Spread | None, alpha: float) -> None:

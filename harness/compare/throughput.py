@@ -75,7 +75,7 @@ def measure_speedup(
     significant difference.
     """
     timed = [(a, b) for a, b in pairs if a.speed is not None and b.speed is not None]
-    steady = [(a, b) for a, b in timed if _steady_pair(a, b)]
+    steady = [(a, b) for a, b in timed if steady_pair(a, b)]
     used = steady or timed
     speedup: Interval | None = None
     detectable, unlike, alike = None, 1.0, 1.0
@@ -163,7 +163,7 @@ def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:
     return ratio_of(found)
 
 
-def _steady_pair(a: RunRecord, b: RunRecord) -> bool:
+def steady_pair(a: RunRecord, b: RunRecord) -> bool:
     """Runs that took turns with each other are judged by their ratio; others, each by itself."""
     if a.speed is None or b.speed is None:
         return False

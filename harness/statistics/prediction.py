@@ -30,26 +30,31 @@ def own_spread(values: Sequence[float]) -> Spread | None:
     return Spread(log_sd=math.sqrt(squares / (len(logs) - 1)), degrees=len(logs) - 1)
 
 
-def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
+def pooled_spread(groups: Sequence[Sequence[float]], correlation: float = 0.0) -> Spread | None:
     """Within-group spread over several baselines (the mean square within of a one-way analysis of variance).
 
     It holds where processes of all groups vary alike on the log scale. None when no group has two figures.
+
+    Args:
+        correlation: of two groups' processes at the same place. Variances of m such groups are correlated by its
+            square, so that they hold 1 / (1 + (m - 1) · correlation²) of the degrees of freedom (Satterthwaite).
     """
     spreads = [found for group in groups if (found := own_spread(group))]
     degrees = sum(spread.degrees for spread in spreads)
     if degrees == 0:
         return None
     squares = math.fsum(spread.degrees * spread.log_sd**2 for spread in spreads)
-    return Spread(log_sd=math.sqrt(squares / degrees), degrees=degrees)
+    shared = 1 + (len(spreads) - 1) * correlation**2
+    return Spread(log_sd=math.sqrt(squares / degrees), degrees=max(1, int(degrees / shared)))
 
 
-def spread_for(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Spread | None:
+def spread_for(values: Sequence[float], groups: Sequence[Sequence[float]], correlation: float = 0.0) -> Spread | None:
     """The spread a verdict on `values` stands on.
 
     Its own from `FEW_DEGREES` on. Below, the degrees of freedom of all groups of its like, with their pooled spread
     or its own, whichever is larger: two or three figures that happen to agree must not make a sharp bound.
     """
-    own, pooled = own_spread(values), pooled_spread(groups)
+    own, pooled = own_spread(values), pooled_spread(groups, correlation)
     if pooled is None or (own is not None and (own.degrees >= FEW_DEGREES or own.degrees >= pooled.degrees)):
         return own
     return Spread(log_sd=max(pooled.log_sd, own.log_sd if own else 0.0), degrees=pooled.degrees)

@@ -33,7 +33,7 @@ def test_raw_values_counts_and_provenance_are_kept() -> None:
     found = first()
     cell = found.cell("pi0-fsdp2", RunKind.TIMING)
     assert cell is not None and len(cell.values["step_seconds"]) == 2
-    assert set(cell.values) == {"step_seconds", "peak_resident_bytes", "parameter_bytes"}
+    assert set(cell.values) == {"step_ratio", "step_seconds", "peak_resident_bytes", "parameter_bytes"}
     learnt = found.cell("pi0-fsdp2", RunKind.LEARNING)
     assert learnt is not None and set(learnt.values) == {"checkpoint_save_seconds", "checkpoint_bytes"}
     arm = found.arm("pi0-zero3-seed0")

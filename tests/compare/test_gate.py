@@ -291,3 +291,32 @@ def test_other_data_is_other_work() -> None:
         moved.append(run.model_copy(update={"workload": run.workload.model_copy(update={"data_sha256": "ff"})}))
     [found] = compare_with(baseline(some_runs()), PLAN, results(moved))
     assert found.verdict is Verdict.INCOMPARABLE and "data_sha256" in found.reason
+
+
+def side_by_side(drift: float, factor: float, seed: int, count: int = 3) -> list[RunRecord]:
+    """Two cells on a machine that is slower by `drift` from run to run alike for both; fsdp2 by `factor` besides."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for repeat in range(count):
+        machine = float(np.exp(rng.normal(0, drift)))
+        for key, own in (("zero3", 1.0), ("fsdp2", factor), ("zero2", 1.0), ("ddp", 1.0)):
+            run = a_run(key, repeat=repeat)
+            runs.append(
+                run.model_copy(
+                    update={"speed": a_speed(0.3 * machine * own * float(np.exp(rng.normal(0, 0.004))), run.run)}
+                )
+            )
+    return runs
+
+
+def test_the_ratio_to_the_reference_sees_through_a_drifting_machine() -> None:
+    """A fifth more in one cell, three processes a night, on a machine whose step times differ by 8 %."""
+    accepted = baseline(side_by_side(0.08, 1.0, seed=1))
+    tonight = results(side_by_side(0.08, 1.2, seed=2), again=side_by_side(0.08, 1.2, seed=3))
+    judged = {(j.subject, j.metric): j.verdict for j in compare_with(accepted, PLAN, tonight)}
+    assert judged["pi0-fsdp2", "step_ratio"] is Verdict.REGRESSED
+    assert judged["pi0-fsdp2", "step_seconds"] is Verdict.INCONCLUSIVE
+    assert judged["pi0-ddp", "step_ratio"] is not Verdict.REGRESSED
+    assert ("pi0-zero3", "step_ratio") not in judged
+    quiet = results(side_by_side(0.08, 1.0, seed=4))
+    assert Verdict.REGRESSED not in {j.verdict for j in compare_with(accepted, PLAN, quiet)}

@@ -30,7 +30,7 @@ def test_a_noisy_one_is_refused_with_the_number_that_would_do() -> None:
     needed = int(str(e.value).split("at least ")[1].split(",")[0])
     assert needed > 10
     with pytest.raises(BadInput):
-        refuse_blind_gate(a_plan(repeats=needed // 2), baseline(0.02, needed // 2))
+        refuse_blind_gate(a_plan(repeats=needed // 3), baseline(0.02, needed // 3))
 
 
 def test_a_larger_effect_that_matters_needs_fewer() -> None:
