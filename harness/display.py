@@ -50,13 +50,11 @@ class Display:
         self._pace = Pace(workers)
         self._remaining: list[Work] = []
         self._started = self._printed = clock()
-        self._done = 0
+        self._done = self._failed = 0
         live = console.is_terminal and not quiet
         self._bar = Progress(
-            TextColumn("[bold]{task.fields[place]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[detail]}"),
-            TextColumn("[dim]{task.fields[left]}"),
+            BarColumn(bar_width=14),
+            TextColumn("[bold]{task.fields[place]}[/bold]\n{task.fields[detail]}  [dim]{task.fields[left]}[/dim]"),
             console=console,
             disable=not live,
             transient=True,
@@ -81,7 +79,8 @@ class Display:
         """Begins the first of the remaining pieces of work."""
         self._remaining = remaining
         self._started = self._printed = self._clock()
-        place = f"[{self._done + 1}/{self._done + len(remaining)}]"
+        failed = f", {self._failed} failed" if self._failed else ""
+        place = f"[{self._done + 1}/{self._done + len(remaining)}{failed}]"
         left = f"about {spoken(self._pace.seconds_left(remaining))} left"
         if self._live:
             self._bar.update(self._task, completed=0.0, place=f"\\{place} {title(remaining[0])}", detail="", left=left)
@@ -99,9 +98,10 @@ class Display:
             self._printed = self._clock()
             self.say(f"      {done}/{total}  {detail}  ({left})")
 
-    def finish(self, sentence: str) -> None:
-        """Ends the work under way with what came of it."""
+    def finish(self, sentence: str, failed: int = 0) -> None:
+        """Ends the work under way with what came of it, and how many of its runs failed."""
         work, seconds = self._remaining[0], self._clock() - self._started
         self._pace.record(work, seconds)
         self._done += 1
+        self._failed += failed
         self.say(f"  [dim]{spoken(seconds):>6}[/dim]  {title(work)}: {sentence}")

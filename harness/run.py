@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +133,8 @@ def _train(work: Train, plan: Plan, result: ResultFolder, place: Workplace, disp
         loss = "–" if row.loss is None else f"{row.loss:.4f}"
         display.advance(row.step + 1, steps, f"step {row.step + 1}, loss {loss}, {row.step_seconds * 1e3:.0f} ms")
 
-    display.finish(_sentence(launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)))
+    record = launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)
+    display.finish(_sentence(record), failed=_failed([record]))
 
 
 def _take_turns(work: TakeTurns, plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
@@ -146,7 +148,12 @@ def _take_turns(work: TakeTurns, plan: Plan, result: ResultFolder, place: Workpl
         display.advance(made, steps, f"{label}, step {row.step + 1}, {row.step_seconds * 1e3:.0f} ms")
 
     records = launch_in_turns(specs, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)
-    display.finish("".join(f"\n            {record.run.cell.label}: {_sentence(record)}" for record in records))
+    sentences = "".join(f"\n            {record.run.cell.label}: {_sentence(record)}" for record in records)
+    display.finish(sentences, failed=_failed(records))
+
+
+def _failed(records: Sequence[RunRecord]) -> int:
+    return sum(record.outcome is not Outcome.OK for record in records)
 
 
 def _spec(work: Train, plan: Plan, result: ResultFolder, place: Workplace) -> RunSpec:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def test_plain_output_says_where_it_is_and_how_long_is_left() -> None:
     assert [line.split()[0] for line in lines[1:2]] == ["10/50"]
     assert "50 kept" in lines[2]
     assert lines[3].startswith(f"[2/{len(ALL)}] timing pi0-zero3, repeat 0")
+
+
+def test_what_failed_is_counted_in_what_follows() -> None:
+    text = StringIO()
+    with Display(Console(file=text, width=100), workers=2) as display:
+        display.start(ALL)
+        display.finish("OOM: no memory", failed=1)
+        display.start(ALL[1:])
+    assert text.getvalue().splitlines()[-1].startswith(f"[2/{len(ALL)}, 1 failed] ")
+
+
+def test_live_progress_fits_a_plain_terminal() -> None:
+    text = StringIO()
+    console = Console(file=text, width=80, height=24, force_terminal=True, color_system=None)
+    with Display(console, workers=2) as display:
+        display.start(ALL)
+        display.finish("CRASHED: a rank ended", failed=1)
+        display.start(ALL[1:])
+        display.advance(12, 35, "step 12, loss 1.2345, 300 ms")
+    shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", text.getvalue())
+    lines = shown.replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(f"[2/{len(ALL)}, 1 failed] timing pi0-zero3, repeat 0" in line for line in lines)
+    assert any("step 12, loss 1.2345, 300 ms" in line and "left" in line for line in lines)
 
 
 def test_quiet_is_quiet() -> None:
