@@ -79,7 +79,7 @@ def record_demo(scene: Scene, spec: DemosSpec, attempt: int) -> Demo:
             executed = action.copy()
             if noisy:
                 executed[:3] = np.clip(action[:3] + generator.normal(0.0, spec.action_noise, 3), -1.0, 1.0)
-            episode.send(executed[None])  # type: ignore[arg-type]  # float64: not rounded on its way
+            episode.send(executed[None])
     except StopIteration as stop:
         ending: Ending = stop.value
     return tape.demo(ending, np.array(clean), noisy, seed, start.scene_sha256)

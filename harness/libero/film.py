@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +35,7 @@ def write_video(path: Path, frames: Iterable[NDArray[np.uint8]], frames_per_seco
     except (av.FFmpegError, ValueError) as error:
         raise BadInput("--output", None, str(path), f"a video file such as x.mp4 ({error})") from None
     with container:
-        stream = cast(
-            av.VideoStream, container.add_stream("libx264", rate=Fraction(frames_per_second), options=_QUALITY)
-        )
+        stream = container.add_stream("libx264", rate=Fraction(frames_per_second), options=_QUALITY)
         stream.pix_fmt = "yuv420p"
         for frame in frames:
             even = frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2]

@@ -63,7 +63,7 @@ class CheckpointPolicy:
     def _answer(self, look: Look) -> Chunk:
         observation = self._observe(look)
         chunk = self._model.sample(observation, torch.Generator().manual_seed(look.seed))
-        actions = self.card.statistics.controller(chunk[:, :, :7].numpy(), look.state[None])[0]
+        actions: Chunk = self.card.statistics.controller(chunk[:, :, :7].numpy(), look.state[None])[0]
         if not np.isfinite(actions).all():
             raise PolicyFault("the model's actions are not finite")
         return actions
