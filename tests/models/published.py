@@ -76,6 +76,11 @@ def small(kind: str, seed: int) -> VLA:
     return model
 
 
+def cogact(_size: str) -> CogAct:
+    """For a suite: `published:cogact`."""
+    return CogAct(COGACT)
+
+
 def observed(shape: InputShape, words: tuple[int, ...] = (6, 3)) -> Observation:
     """Random images, and prompts of so many words."""
     torch.manual_seed(1)

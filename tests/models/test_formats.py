@@ -18,7 +18,7 @@ from harness.models import build
 from harness.models.base import VLA
 from harness.models.formats.files import INDEX, WEIGHTS, Tensors, _split
 from harness.models.formats.rules import FORMATS, HARNESS
-from harness.models.formats.transfer import convert, detect, load_checkpoint, match
+from harness.models.formats.transfer import convert, load_checkpoint
 
 THEIRS = [name for name in FORMATS if name != HARNESS.name]
 
@@ -326,15 +326,6 @@ def test_weights_are_cast_to_the_models_dtype(own, tmp_path):
     )
     convert(model, halves, FORMATS["dexbotic-pi05"], tmp_path / "out")
     assert {value.dtype for value in load_file(tmp_path / "out" / WEIGHTS).values()} == {torch.bfloat16}
-
-
-def test_names_of_formats_tell_them_apart(own, tmp_path):
-    for name in THEIRS:
-        kind = FORMATS[name].model
-        convert(small(kind, 1), own[kind], FORMATS[name], tmp_path / name)
-        with Tensors(tmp_path / name) as tensors:
-            assert detect(small(kind, 1), tensors).name == name
-            assert len(match(small(kind, 1), tensors, FORMATS[name])) == len(tensors.stored)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 80))
