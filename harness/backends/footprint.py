@@ -19,13 +19,13 @@ from harness.train.records import ShardBytes
 
 Strategy = Literal["ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3"]
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3")
+Precision = Literal["fp32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 RANKS = (1, 2, 8, 64)
 """Numbers of ranks that `harness models` shows."""
 
 
-def static_bytes(
-    strategy: Strategy, precision: Literal["fp32", "bf16"], parameters: int, trainable: int, ranks: int
-) -> ShardBytes:
+def static_bytes(strategy: Strategy, precision: Precision, parameters: int, trainable: int, ranks: int) -> ShardBytes:
     """Bytes of one of `ranks` ranks, rounded up."""
     zero = strategy.startswith("zero")
     parameter = (2 if zero and precision == "bf16" else 4) * parameters

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from harness.backends.footprint import RANKS, STRATEGIES
+from harness.backends.footprint import PRECISIONS, RANKS, STRATEGIES, Precision
 from harness.errors import BadInput
 from harness.models import MODELS
 from harness.models.facts import ModelFacts, facts
@@ -27,14 +26,15 @@ def show_models(names: list[str], size: str, precision: str, as_json: bool) -> N
     console = Console()
     console.print(f"Size {size}: millions of parameters, and TFLOP of forward and backward per sample")
     console.print(_sizes(found))
-    console.print(f"\nGB per rank of parameters, gradients and AdamW's state ({chosen}); activations come on top")
+    console.print(f"\nGB per rank of parameters, gradients and AdamW's state ({chosen}); no activations")
     console.print(_memory(found))
 
 
-def _precision(text: str) -> Literal["fp32", "bf16"]:
-    if text == "fp32" or text == "bf16":  # noqa: PLR1714 (narrows the type)
-        return text
-    raise BadInput("--precision", None, text, "a precision", ("fp32", "bf16"))
+def _precision(text: str) -> Precision:
+    for known in PRECISIONS:
+        if text == known:
+            return known
+    raise BadInput("--precision", None, text, "a precision", PRECISIONS)
 
 
 def _sizes(found: list[ModelFacts]) -> Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from harness.backends.footprint import RANKS, STRATEGIES, Strategy, static_bytes
+from harness.backends.footprint import RANKS, STRATEGIES, Precision, Strategy, static_bytes
 from harness.models import build
 from harness.records import Value
 from harness.train.records import ShardBytes
@@ -39,11 +37,11 @@ class ModelFacts(Value):
     """Per sample; by the model's formula, which tests hold against PyTorch's counter."""
     training_flops: int
     """Forward and backward per sample: three times the forward."""
-    precision: Literal["fp32", "bf16"]
+    precision: Precision
     static_memory: list[StaticMemory]
 
 
-def facts(name: str, size: str, precision: Literal["fp32", "bf16"]) -> ModelFacts:
+def facts(name: str, size: str, precision: Precision) -> ModelFacts:
     """Builds the model on `meta`, which costs no memory. Raises BadInput as `harness.models.build` does."""
     import torch
 
