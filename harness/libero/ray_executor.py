@@ -76,10 +76,12 @@ class RayExecutor:
             raise MachineFault("Ray is not installed: pip install 'vla-harness[ray]'") from None
         self._ray, self._started = ray, not ray.is_initialized()
         if self._started:
+            address = os.environ.get("RAY_ADDRESS")
+            alone = {} if address else {"include_dashboard": False}
             try:
-                ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, include_dashboard=False)
+                ray.init(address=address, log_to_driver=False, **alone)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise MachineFault(f"no Ray cluster at {os.environ.get('RAY_ADDRESS')}: {error}") from None
+                raise MachineFault(f"no Ray cluster at {address}: {error}") from None
         self._key = secrets.token_bytes(32)
         self._door = socket.create_server((ray.util.get_node_ip_address(), 0))
         self._door.settimeout(PLACE_SECONDS)
