@@ -125,7 +125,7 @@ def _fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> N
     """
     model.to_empty(device=device)
     buffers = {own_name(name): buffer for name, buffer in model.named_buffers()}
-    parameters = {name: tensor for name, tensor in whole.items() if name not in buffers}
+    parameters: dict[str, Any] = {name: tensor for name, tensor in whole.items() if name not in buffers}
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
     set_model_state_dict(model, parameters, options=options)
     for name, buffer in buffers.items():

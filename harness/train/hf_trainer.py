@@ -119,7 +119,8 @@ class MeteredTrainer(Trainer):  # type: ignore[misc, unused-ignore]
     engine: BaseEngine
 
     def __init__(self, model: VLA, arguments: TrainingArguments, steps: Steps) -> None:
-        self.probe, self.steps, self.load_seconds = Probe.of(model), steps, None
+        self.probe, self.steps = Probe.of(model), steps
+        self.load_seconds: float | None = None
         self._own_model, self._ready = model, Stopwatch()
         self.losses: list[Tensor] = []
         self.norm: float | None = None

@@ -15,7 +15,7 @@ SCRIPT = str(Path(__file__).parent / "external_script.py")
 STEPS = 6
 """The script would make twice as many."""
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
 def cell(backend: str, *arguments: str) -> Cell:
@@ -26,7 +26,7 @@ def run(folder: Path, chosen: Cell) -> RunRecord:
     return native.run(native.spec(folder, chosen, steps=STEPS))
 
 
-@pytest.mark.parametrize("backend", ["ddp", pytest.param("fsdp2", marks=pytest.mark.full)])
+@pytest.mark.parametrize("backend", ["ddp", "fsdp2"])
 def test_a_script_is_measured_as_it_is(backend, tmp_path):
     record = run(tmp_path, cell(backend))
     assert record.outcome is Outcome.OK, record.failure
@@ -45,14 +45,12 @@ def test_a_script_is_measured_as_it_is(backend, tmp_path):
     assert record.export is None
 
 
-@pytest.mark.full
 def test_a_log_that_names_another_mode_is_not_believed(tmp_path):
     record = run(tmp_path, cell("ddp", "--lie"))
     assert record.outcome is Outcome.CRASHED
     assert "resolved_mode=accelerate_fsdp2_plugin, but it built trainer_ddp" in record.failure.reason
 
 
-@pytest.mark.full
 def test_a_missing_script_is_said(tmp_path):
     record = run(tmp_path, native.cell("ddp", stack="external", entry=["no/such.py"]))
     assert record.outcome is Outcome.CRASHED

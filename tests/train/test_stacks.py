@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import native_runs as native
 import pytest
@@ -17,10 +18,12 @@ SETTINGS = {"accumulation": 2, "optimizer": {"eps": 1e-4, "schedule": "cosine", 
 """Adam divides by the gradient's size plus eps: a large eps keeps the noise of zero gradients out of the weights."""
 
 TORCH = ("ddp", "fsdp", "fsdp2", "trainer-ddp", "trainer-fsdp", "trainer-fsdp2")
-ZERO = ("zero1", "zero2", "trainer-zero1", "trainer-zero2", "zero3", "trainer-zero3")
+ZERO = ("zero2", "trainer-zero2", "zero3")
 """ZeRO-3 last: it replaces `torch.nn.functional.linear` for its whole process."""
-ALL = TORCH + ZERO
-OTHERS = tuple(name for name in ALL if name != "ddp")
+MORE = ("zero1", "trainer-zero1", "trainer-zero3")
+GROUPS = (TORCH, ZERO, MORE)
+ALL = [*TORCH, *ZERO, *(pytest.param(name, marks=pytest.mark.full) for name in MORE)]
+OTHERS = ALL[1:]
 WRAPPERS = {"ddp": "DistributedDataParallel", "fsdp": "FullyShardedDataParallel", "fsdp2": "FSDPPi0"}
 
 pytestmark = pytest.mark.timeout(1800)
@@ -31,14 +34,26 @@ def plain(name: str) -> str:
     return name.rpartition("-")[2]
 
 
+class Runs(dict[str, Done]):
+    """A learning run of each, alike in everything else; gradients accumulate over two micro-batches.
+
+    Asked for one, all of its group are made, in one process group.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    def __missing__(self, name: str) -> Done:
+        (names,) = (group for group in GROUPS if name in group)
+        cells = {each: backend_cell(each, **SETTINGS) for each in names}
+        self.update(together(self.root, cells, steps=STEPS, checkpoint_every=10))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> dict[str, Done]:
-    """A learning run of each, alike in everything else; gradients accumulate over two micro-batches."""
-    root, every = tmp_path_factory.mktemp("parity"), {"steps": STEPS, "checkpoint_every": 10}
-    done = {}
-    for names in (TORCH, ZERO):
-        done |= together(root, {name: backend_cell(name, **SETTINGS) for name in names}, **every)
-    return done
+def runs(tmp_path_factory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("parity"))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -94,7 +109,7 @@ def test_each_rank_holds_its_share(runs, name):
 
 
 def test_runs_are_comparable(runs):
-    workloads = [done.figures.workload for done in runs.values()]
+    workloads = [runs[name].figures.workload for name in (*TORCH, *ZERO)]
     assert all(workload == workloads[0] for workload in workloads)
 
 
@@ -132,7 +147,7 @@ def test_gradient_descent_without_clipping(tmp_path):
     """Adam hides a wrong gradient scale; plain gradient descent does not."""
     settings = {"optimizer": {"name": "sgd", "lr": 0.05}, "clip": 0.0, "accumulation": 2}
     done = {}
-    for names in (TORCH, ZERO):
+    for names in GROUPS:
         done |= together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
     reference = done["ddp"]
     assert max(reference.norms) > 1.0
@@ -147,7 +162,7 @@ def test_one_step_exports_the_same_file(tmp_path):
     """After one AdamW step in float32 without clipping, byte for byte; ZeRO-3 with its own linear layers off."""
     zero3 = {"backend": "deepspeed", "zero_stage": 3, "memory_efficient_linear": False}
     done = {}
-    for names in (TORCH, ZERO):
+    for names in GROUPS:
         cells = {name: backend_cell(name, zero3 if "zero3" in name else None, clip=0.0) for name in names}
         done |= together(tmp_path, cells, steps=1, warmup_steps=0)
     files = {name: (each.folder / "export" / "model.safetensors").read_bytes() for name, each in done.items()}
@@ -159,7 +174,7 @@ def test_one_step_exports_the_same_file(tmp_path):
 def test_bf16_regimes_are_named(runs, tmp_path):
     """Float32 masters and float32 reduction everywhere; accelerate adds autocast to all but DeepSpeed."""
     done = {}
-    for names in (TORCH, ZERO):
+    for names in GROUPS:
         done |= together(tmp_path, {name: backend_cell(name, precision="bf16", **SETTINGS) for name in names}, steps=8)
     for name, each in done.items():
         force = each.figures.in_force
@@ -175,7 +190,7 @@ def test_bf16_regimes_are_named(runs, tmp_path):
 def test_activation_checkpointing_changes_no_loss(runs, tmp_path):
     settings = {"activation_checkpointing": True} | SETTINGS
     done = {}
-    for names in (TORCH, ZERO):
+    for names in GROUPS:
         done |= together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
     for name, each in done.items():
         assert each.figures.in_force.activation_checkpointing, name
