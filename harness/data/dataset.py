@@ -128,7 +128,7 @@ def dataset_of(recordings: Recordings, data: Data, shape: InputShape) -> Dataset
     statistics = statistics_of(recordings, data, shape.chunk)
     states = statistics.states(steps.states)
     tokenizer, text = _text(recordings, data, shape, states)
-    seen = steps.cameras.any(axis=0)
+    seen = [bool(filled.any()) for filled in steps.cameras.T]
     return Dataset(
         shape=shape,
         images=torch.from_numpy(recordings.images),

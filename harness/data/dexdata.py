@@ -106,7 +106,10 @@ class DexData:
         return read_frames(Place(file), np.array([cell["frame_idx"] for cell in cells], dtype=np.int64))
 
     def _file(self, place: Place, frame: int, cell: dict[str, Any]) -> Path:
-        candidates = [place.file.parent / cell["url"], *(self.folder / name / cell["url"] for name in _MEDIA_FOLDERS)]
+        candidates: list[Path] = [
+            place.file.parent / cell["url"],
+            *(self.folder / name / cell["url"] for name in _MEDIA_FOLDERS),
+        ]
         for candidate in candidates:
             if candidate.is_file():
                 return candidate

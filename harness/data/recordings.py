@@ -215,7 +215,7 @@ def _write_frames(episode: Episode, view: View, file: BinaryIO, content: hashlib
     frames = stacked(episode.images, view)
     if len(frames) != len(episode.frame_steps):
         raise ValueError(f"{episode.name}: {len(frames)} images for {len(episode.frame_steps)} frames")
-    content.update(frames)
+    content.update(frames.data)
     file.write(frames.data)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,14 +83,13 @@ class Place:
     def damage(self, frame: int | None, reason: str) -> DamagedEpisode:
         return DamagedEpisode(self.file, self.episode, frame, reason)
 
-    def numbers(
-        self, name: str, rows: Sequence[object] | NDArray[np.generic], widths: tuple[int, ...]
-    ) -> NDArray[np.float64]:
+    def numbers(self, name: str, rows: Sequence[object] | NDArray[Any], widths: tuple[int, ...]) -> NDArray[np.float64]:
         """Rows as float64 (n, width), all finite. Raises DamagedEpisode with the first row at fault."""
         for frame, row in enumerate(rows):
-            if np.shape(row) not in [(width,) for width in widths]:  # type: ignore[arg-type]
+            shape = np.asarray(row, dtype=object).shape
+            if shape not in [(width,) for width in widths]:
                 wanted = " or ".join(str(width) for width in widths)
-                raise self.damage(frame, f"{name} must be {wanted} numbers, found shape {np.shape(row)}")  # type: ignore[arg-type]
+                raise self.damage(frame, f"{name} must be {wanted} numbers, found shape {shape}")
         try:
             values = np.asarray(list(rows), dtype=np.float64)
         except (TypeError, ValueError) as error:

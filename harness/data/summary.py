@@ -64,7 +64,8 @@ def statistics_of(recordings: Recordings, reading: Reading, chunk: int) -> Stati
 def windows(steps: Steps, samples: NDArray[np.int64], chunk: int) -> NDArray[np.float64]:
     """The actions from each sample on (n, chunk, 7); past the end of the episode its last one is repeated."""
     rows = steps.frame_steps[samples, None] + np.arange(chunk)
-    return steps.actions[np.minimum(rows, steps.last_steps[samples, None])]
+    chunks: NDArray[np.float64] = steps.actions[np.minimum(rows, steps.last_steps[samples, None])]
+    return chunks
 
 
 def _deltas(steps: Steps, chunk: int) -> Iterator[NDArray[np.float64]]:

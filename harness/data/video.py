@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.source import Place
+
+if TYPE_CHECKING:
+    from av.video.stream import VideoStream
 
 CODEC, PIXEL_FORMAT = "libx264", "yuv420p"
 _OPTIONS = {"crf": "18", "g": "2", "bf": "0", "preset": "veryfast"}
@@ -75,7 +79,7 @@ def _decoded(file: Path, start_seconds: float = 0.0) -> Iterator[tuple[float, ND
             if start_seconds > 0 and stream.time_base:
                 container.seek(int(start_seconds / stream.time_base), stream=stream)
             for frame in container.decode(stream):
-                yield float(frame.time or 0.0), frame.to_ndarray(format="rgb24")
+                yield float(frame.time or 0.0), np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     except (av.FFmpegError, OSError) as error:
         raise _BrokenVideo(f"not a whole video ({error.strerror})") from None
 
@@ -92,7 +96,7 @@ class VideoWriter:
 
         self.path, self.frames, self._fps = path, 0, fps
         self._container = av.open(str(path), "w", format="mp4")
-        self._stream = self._container.add_stream(CODEC, rate=fps, options=dict(_OPTIONS))
+        self._stream = cast("VideoStream", self._container.add_stream(CODEC, rate=fps, options=dict(_OPTIONS)))
         self._stream.pix_fmt = PIXEL_FORMAT
         self._stream.time_base = Fraction(1, fps)
 

@@ -74,6 +74,8 @@ def _one_line(folder, file):
     [
         (_edit(3, state=[1.0] * 5), 3, "state must be 7 or 8 numbers"),
         (_edit(4, state=[float("nan")] * 8), 4, "state is not finite"),
+        (_edit(3, state=[[1.0, 2.0], [3.0]]), 3, "state must be 7 or 8 numbers"),
+        (_edit(3, state=["far"] * 8), None, "state must be numbers"),
         (_edit(2, action=None), 2, "action must be 7 numbers"),
         (_edit(5, images_1={"type": "image"}), 5, "an image must be"),
         (_edit(5, images_1={"type": "video", "url": "1/view1.mp4", "frame_idx": -1}), 5, "frame_idx"),
