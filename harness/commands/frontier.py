@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +31,7 @@ def frontier(request: Request, limit: int, address_space_gib: float | None, outp
         plain = cell.model_copy(update={"data": cell.data.model_copy(update={"source": "synthetic"})})
         found = find_frontier(
             plain, kept, machine, limit=limit, address_space_bytes=budget,
-            on_try=lambda tried, label=cell.label: _tell(console, label, tried, output.quiet),
+            on_try=partial(_tell, console, cell.label, output.quiet),
         )  # fmt: skip
         record = record.model_copy(update={"cells": [*record.cells, found]})
         write_record(kept / "frontier.json", record)
@@ -41,7 +43,7 @@ def frontier(request: Request, limit: int, address_space_gib: float | None, outp
     return ExitCode.OK if all(cell.largest_micro_batch for cell in record.cells) else ExitCode.FAILED
 
 
-def _tell(console: Console, label: str, tried: Try, quiet: bool) -> None:
+def _tell(console: Console, label: str, quiet: bool, tried: Try) -> None:
     if not quiet:
         peak = "" if tried.peak_bytes is None else f", {tried.peak_bytes / MIB:.0f} MiB"
         console.print(f"{label}, micro-batch {tried.micro_batch}: {tried.outcome}{peak}", highlight=False)

@@ -52,7 +52,7 @@ class _Count(NamedTuple):
     payload_bytes: int
 
 
-class CollectiveCounter(TorchDispatchMode):
+class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the collectives that this rank starts while the mode is on, those of the backward included.
 
     A dispatch mode sees every operator from Python and C++ (DDP's reducer among them), on gloo and NCCL alike. It
@@ -60,7 +60,7 @@ class CollectiveCounter(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._counts: dict[CollectiveKind, _Count] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,6 +73,12 @@ class CollectiveCounter(TorchDispatchMode):
             calls, payload = self._counts.get(kind, _Count(0, 0))
             self._counts[kind] = _Count(calls + 1, payload + _payload_bytes((*args, result)))
         return result
+
+    def start(self) -> None:
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     @property
     def counted(self) -> list[Collectives]:

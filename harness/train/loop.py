@@ -102,7 +102,7 @@ class Steps:
         # Not the first step: it builds what the backends build on the way (DDP's buckets, ZeRO-3's order of layers).
         if 0 < step - self.first == self.run.warmup_steps - 1:
             self._counter = CollectiveCounter()
-            self._counter.__enter__()
+            self._counter.start()
 
     def finish(self, step: int, local_loss: Tensor, norm: float, lap: Lap, data_seconds: float) -> None:
         """Writes the step down. Raises DivergedError.
@@ -111,7 +111,7 @@ class Steps:
             local_loss: this rank's mean loss over its micro-batches, float32 scalar.
         """
         if self._counter is not None and step - self.first == self.run.warmup_steps - 1:
-            self._counter.__exit__(None, None, None)
+            self._counter.stop()
         cell, loss = self.run.cell, self.world.mean(local_loss)
         self.journal.add(
             StepRow(
