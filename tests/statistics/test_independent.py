@@ -20,6 +20,18 @@ def test_welchs_interval_of_a_textbook_case() -> None:
     assert math.log(found.low) == pytest.approx(3.0 - 4.302653 * math.sqrt(2), rel=1e-6)
 
 
+def test_unequal_spreads_have_welchs_degrees_of_freedom() -> None:
+    """Logs 0, 0.2 (variance 0.02) against 1, 3, 5 (variance 4), by Welch and Satterthwaite's formula."""
+    from scipy import special
+
+    found = independent_ratio([1.0, math.exp(0.2)], [math.exp(x) for x in (1, 3, 5)])
+    a, b = 0.02 / 2, 4 / 3
+    degrees = (a + b) ** 2 / (a**2 / 1 + b**2 / 2)
+    half = special.stdtrit(degrees, 0.975) * math.sqrt(a + b)
+    assert found.low is not None and found.high is not None
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((2.9 - half, 2.9 + half), rel=1e-6)
+
+
 def test_one_process_on_a_side_has_no_interval() -> None:
     found = independent_ratio([1.0, 1.1], [2.0])
     assert (found.low, found.high, found.n) == (None, None, 1)
