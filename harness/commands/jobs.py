@@ -134,7 +134,7 @@ def lerobot_folder(file_format: str, folder: Path | None) -> Path | None:
     if file_format not in formats:
         raise BadInput("--format", None, file_format, "a format", formats)
     if (file_format == "lerobot") != (folder is not None):
-        raise BadInput("--output", None, folder, "a folder with --format lerobot, and nothing without")
+        raise BadInput("--output", None, folder and str(folder), "a folder with --format lerobot, and nothing without")
     if folder is not None and folder.exists():
         raise BadInput("--output", None, str(folder), "a folder that is not there yet")
     return folder
