@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PI0Config, PI0ForConditionalGeneration
 
 from harness.data.batch import Observation
 from harness.data.shape import InputShape
@@ -19,6 +18,9 @@ from harness.models.perception import PerceptionConfig
 from harness.models.pi0 import Pi0
 from harness.models.pi05 import Pi05
 from harness.models.vision import SiglipConfig
+
+if TYPE_CHECKING:
+    from transformers import PI0ForConditionalGeneration
 
 WORDS, CHUNK, DIM = 128, 8, 8
 SHAPE = InputShape(
@@ -95,7 +97,9 @@ def observed(shape: InputShape, words: tuple[int, ...] = (6, 3)) -> Observation:
 
 
 def transformers_pi0() -> PI0ForConditionalGeneration:
-    """Of the size of `small("Pi0")`."""
+    """Of the size of `small("Pi0")`; transformers has it from version 5 on."""
+    from transformers import PI0Config, PI0ForConditionalGeneration
+
     gemma = {
         "model_type": "gemma",
         "num_hidden_layers": 3,

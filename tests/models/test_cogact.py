@@ -61,6 +61,7 @@ def test_the_condition_is_qwens_last_valid_state(model):
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=WORDS,
+        rope_theta=ROPE_BASE,  # transformers 4
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE},
     )
     theirs = Qwen2Model(config).eval()
