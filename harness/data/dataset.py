@@ -19,7 +19,7 @@ from harness.data.sources import open_source
 from harness.data.state_prompt import spoken_state
 from harness.data.statistics import Statistics
 from harness.data.summary import statistics_of, windows
-from harness.data.tokens import FileTokenizer, Tokenizer, WordTokenizer
+from harness.data.tokens import Encoded, FileTokenizer, Tokenizer, WordTokenizer
 from harness.data.transforms import augment
 from harness.suite import Data
 
@@ -90,10 +90,7 @@ class Dataset:
         if spoken is None:
             return self.text.input_ids[text], self.text.attention_mask[text]
         both = zip(text.tolist(), samples.tolist(), strict=True)
-        ids, filled = zip(
-            *(self.tokenizer.encode(self.text.prompts[prompt], spoken[sample]) for prompt, sample in both), strict=True
-        )
-        return torch.from_numpy(np.stack(ids)), torch.from_numpy(np.stack(filled))
+        return _stacked([self.tokenizer.encode(self.text.prompts[prompt], spoken[sample]) for prompt, sample in both])
 
 
 def _silent(_text: str) -> None:
@@ -154,8 +151,13 @@ def _text(recordings: Recordings, data: Data, shape: InputShape, states: NDArray
         tokenizer = WordTokenizer.of(prompts, shape, longest)
     else:
         tokenizer = FileTokenizer.of(Path(data.tokenizer), prompts, shape, longest)
-    ids, masks = (torch.from_numpy(np.stack(part)) for part in zip(*map(tokenizer.encode, prompts), strict=True))
+    ids, masks = _stacked([tokenizer.encode(prompt) for prompt in prompts])
     return tokenizer, Text(prompts, ids, masks, torch.from_numpy(recordings.steps.prompts), spoken)
+
+
+def _stacked(encoded: list[Encoded]) -> tuple[Tensor, Tensor]:
+    ids, filled = np.stack([ids for ids, _ in encoded]), np.stack([filled for _, filled in encoded])
+    return torch.from_numpy(ids), torch.from_numpy(filled)
 
 
 def pad(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,9 @@ from harness.models.joint import (
     normalise,
 )
 from harness.models.vision import VisionConfig, build_vision
+
+if TYPE_CHECKING:
+    from harness.models.joint import DecoderLayer
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Family(NamedTuple):
     """
 
     config: type[Any]
-    decoder_layer: type[nn.Module]
+    decoder_layer: type[Any]
     norm: type[nn.Module]
     rope_base: float
     scales_text: bool
@@ -87,7 +91,9 @@ class FlowVLA(VLA):
         self.norm = self._expert_norm(expert.rms_norm_eps)
 
     def use_raw_layout(self) -> None:
-        self.layers = nn.ModuleList(LayerPair(layer.vlm, layer.expert, layer.last) for layer in self.layers)
+        self.layers = nn.ModuleList(
+            LayerPair(layer.vlm, layer.expert, layer.last) for layer in self.layers if isinstance(layer, LayerPair)
+        )
         self.profile = FSDPProfile((), recomputed_classes=self.vision.flagged_classes)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -169,7 +175,7 @@ class FlowVLA(VLA):
     def _projection_flops(self) -> int:
         """Operations of `_projections` for one sample."""
 
-    def _expert_layer(self, layer: nn.Module) -> nn.Module:
+    def _expert_layer(self, layer: DecoderLayer) -> DecoderLayer:
         return layer
 
     def _expert_norm(self, eps: float) -> nn.Module:
@@ -187,7 +193,7 @@ class FlowVLA(VLA):
             head_dim=self.config.head_dim,
         )
 
-    def _through(self, layer: LayerPair) -> Any:
+    def _through(self, layer: nn.Module) -> Callable[..., Any]:
         """The forward of a layer: the module itself, or in layout `raw` a function that reads its inner modules."""
         return partial(couple, layer) if type(layer) is LayerPair else layer
 

@@ -6,6 +6,8 @@ default; both openpi and Dexbotic leave it out on LIBERO.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,6 +16,9 @@ from harness.models.families import GEMMA
 from harness.models.flops import linear
 from harness.models.flow import FlowConfig, FlowVLA
 from harness.models.joint import AdaRMSNorm, time_embedding
+
+if TYPE_CHECKING:
+    from harness.models.joint import DecoderLayer
 
 
 class Pi05(FlowVLA):
@@ -39,7 +44,7 @@ class Pi05(FlowVLA):
         condition = F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(embedded))))
         return self.action_in_proj(point.to(dtype)), condition
 
-    def _expert_layer(self, layer: nn.Module) -> nn.Module:
+    def _expert_layer(self, layer: DecoderLayer) -> DecoderLayer:
         """The decoder layer with adaptive norms in the place of its own."""
         for name in ("input_layernorm", "post_attention_layernorm"):
             setattr(layer, name, self._expert_norm(layer.self_attn.config.rms_norm_eps))
