@@ -96,7 +96,7 @@ _EXPERT = "paligemma_with_expert.gemma_expert."
 
 def _openpi(name: str, model: str, projections: str, root: str) -> Format:
     """openpi's PyTorch models, and lerobot's, which are the same below a root of their own."""
-    expert = rf"{re.escape(root + _EXPERT)}"
+    expert = re.escape(root + _EXPERT)
     paligemma = re.escape(root + _PALIGEMMA)
     return Format(
         name,
