@@ -12,7 +12,7 @@ from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, 
 from harness.report.verdicts import peak_bytes
 
 MIB = 2**20
-HATCHES = ("", "///", "...", "\\\\\\")
+HATCHES = ("", "//", "--", "\\\\")
 
 
 class _Parts(NamedTuple):
@@ -51,7 +51,7 @@ def memory(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
         ax.axvline(device / MIB, color=theme.ink, linestyle="--", linewidth=1, label="the machine's memory")
     ax.set_yticks(range(len(cells)), [cell.label for cell in cells])
     ax.set_ylim(len(cells) - 0.4, -0.6)
-    ax.set_xlim(0, max(left) * 1.32)
+    ax.set_xlim(0, max(left) * 1.42)
     ax.grid(False, axis="y")
     ax.set_xlabel("MiB, the largest rank's " + ("allocator peak" if cuda else "resident-set peak") + " after warm-up")
     legend(ax, theme, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)

@@ -8,7 +8,7 @@ from harness.report.figures import pair
 from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper
 from harness.suite import EVALUATION_SUITES
 
-HATCHES = ("", "///", "\\\\\\", "...")
+HATCHES = ("", "//", "\\\\", "--")
 LIGHT_CELL = 0.55
 """Rates above this have black figures, below it white ones."""
 
