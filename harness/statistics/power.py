@@ -66,17 +66,6 @@ def processes_needed(
     return _first(enough, 1, most)
 
 
-def repeats_needed(
-    smallest_log_ratio: float, log_sd: float, alpha: float, power: float = POWER, most: int = 1000
-) -> int | None:
-    """Pairs after which `smallest_detectable_log_ratio` has come down to the given one; None beyond `most`."""
-
-    def enough(pairs: int) -> bool:
-        return smallest_detectable_log_ratio(pairs, log_sd, alpha, power) <= smallest_log_ratio
-
-    return _first(enough, 2, most)
-
-
 def detectable_rate_difference(
     rate: float, reference_n: int, candidate_n: int, alpha: float, power: float = POWER
 ) -> float | None:

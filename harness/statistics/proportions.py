@@ -56,17 +56,6 @@ def newcombe(reference: tuple[int, int], candidate: tuple[int, int], confidence:
     )
 
 
-def fisher_p(reference: tuple[int, int], candidate: tuple[int, int], worse: bool) -> float:
-    """One-sided p value of Fisher's exact test that the candidate's rate is lower (`worse`) or higher."""
-    from scipy import stats
-
-    (old, old_n), (new, new_n) = reference, candidate
-    _check(old, old_n)
-    _check(new, new_n)
-    table = [[new, new_n - new], [old, old_n - old]]
-    return float(stats.fisher_exact(table, alternative="less" if worse else "greater").pvalue)
-
-
 def mcnemar_p(pairs: Pairs) -> float:
     """Two-sided p value of the exact McNemar test: only episodes on which the two differ speak (McNemar 1947).
 

@@ -15,7 +15,6 @@ from harness.statistics.power import (
     detectable_rate_difference,
     detectable_shift,
     processes_needed,
-    repeats_needed,
     smallest_detectable_log_ratio,
     smallest_p_mcnemar,
 )
@@ -70,19 +69,6 @@ def test_both_branches_of_the_noncentrality_meet() -> None:
     # one degree of freedom: t(1 - tail) is about 1 / (pi tail), so these two tails stand on either side of FAR
     near, far = (smallest_detectable_log_ratio(2, 0.01, 2 / (math.pi * t)) for t in (99.9, 100.1))
     assert far / near == pytest.approx(100.1 / 99.9, rel=1e-3)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.floats(0.01, 0.1), st.floats(0.002, 0.05), st.sampled_from([0.05, 0.001]))
-def test_the_repeats_needed_are_the_first_that_suffice(effect: float, sd: float, alpha: float) -> None:
-    needed = repeats_needed(effect, sd, alpha)
-    assert needed is not None
-    assert smallest_detectable_log_ratio(needed, sd, alpha) <= effect
-    assert smallest_detectable_log_ratio(needed - 1, sd, alpha) > effect
-
-
-def test_the_impossible_has_no_number_of_repeats() -> None:
-    assert repeats_needed(1e-6, 1.0, 0.001, most=100) is None
 
 
 def test_rate_differences_shrink_with_episodes_and_stay_rates() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from statsmodels.stats.contingency_tables import StratifiedTable
 
-from harness.statistics.proportions import fisher_p
 from harness.statistics.strata import (
     Stratum,
     common_odds_ratio,
@@ -18,6 +18,11 @@ from harness.statistics.strata import (
 
 def stratum(reference: int, reference_n: int, candidate: int, candidate_n: int) -> Stratum:
     return Stratum(reference=reference, reference_n=reference_n, candidate=candidate, candidate_n=candidate_n)
+
+
+def fisher_p(reference: tuple[int, int], candidate: tuple[int, int], worse: bool) -> float:
+    table = [[n, total - n] for n, total in (candidate, reference)]
+    return float(stats.fisher_exact(table, alternative="less" if worse else "greater").pvalue)
 
 
 @st.composite
