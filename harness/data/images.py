@@ -32,7 +32,7 @@ def resize(frames: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     top, left = ((size - side) // 2 for side in inner)
     resized = np.zeros((len(frames), size, size, 3), np.uint8)
     for number, frame in enumerate(frames):
-        narrow = np.tensordot(rows, frame.astype(np.float32), (1, 0))
-        small = np.tensordot(columns, narrow, (1, 1)).swapaxes(0, 1)
-        resized[number, top : top + inner[0], left : left + inner[1]] = np.clip(np.rint(small), 0, 255)
+        small = rows @ frame.transpose(2, 0, 1).astype(np.float32) @ columns.T
+        filled = np.clip(np.rint(small), 0, 255).transpose(1, 2, 0)
+        resized[number, top : top + inner[0], left : left + inner[1]] = filled
     return resized
