@@ -108,17 +108,19 @@ def _failures(request: ReplayRequest, result: ResultFolder, view: View) -> Shown
             failed = [record for record in recorded_episodes(arm) if record.outcome == "failure"]
             for record in sorted(failed, key=lambda r: (r.key.task_suite, r.key.task, r.key.initial_state)):
                 episode = recorded_episode(arm / "actions" / actions_name(record.key))
-                frames = list(replayer.frames(episode))
-                moments = [frames[round(index * (len(frames) - 1) / (_MOMENTS - 1))] for index in range(_MOMENTS)]
+                moments = [round(index * len(episode.actions) / (_MOMENTS - 1)) for index in range(_MOMENTS)]
+                frames = list(replayer.frames(episode, moments))
                 key = record.key
                 label = f"{arm.name}: {key.task_suite} {key.task}, state {key.initial_state}, {record.steps} steps"
-                rows.append((label, moments))
+                rows.append((label, frames))
     finally:
         replayer.close()
     if not rows:
         raise BadInput("RESULT", None, request.episode, "a result with failed episodes; it has none")
     Image.fromarray(contact_sheet(rows)).save(request.output)
-    return Shown(output=str(request.output), frames=len(rows) * _MOMENTS, outcome="failure", checked=False)
+    return Shown(
+        output=str(request.output), frames=sum(len(frames) for _, frames in rows), outcome="failure", checked=False
+    )
 
 
 def _view(request: ReplayRequest) -> View:

@@ -7,7 +7,7 @@ and the last look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,25 +96,32 @@ class Replayer:
         self._view = view
         self._scene: Scene | None = None
 
-    def frames(self, episode: Recorded) -> Iterator[NDArray[np.uint8]]:
-        """Yields steps + 1 frames uint8 (H, W, 3): at rest, then after each action.
+    def frames(self, episode: Recorded, moments: Collection[int] | None = None) -> Iterator[NDArray[np.uint8]]:
+        """Yields frames uint8 (H, W, 3): at rest (moment 0), then after each action (moments 1 to steps).
+
+        Args:
+            episode: what to play.
+            moments: which of them to render; rendering is what a replay mostly costs. None for all.
 
         Raises:
-            NotTheEpisode: another scene, another outcome, or other images than on record.
+            NotTheEpisode: another scene or another outcome than on record.
         """
         protocol = _viewed(episode.protocol, self._view)
         scene = self._scene_of(episode.record.key, protocol)
         start = scene.reset(episode.record.key)
         if start.scene_sha256 != episode.record.scene_sha256:
             raise NotTheEpisode(f"{_named(episode)}: another scene than on record, by its hash")
-        yield _side_by_side(start.observation.images, protocol.cameras)
+        if moments is None or 0 in moments:
+            yield _side_by_side(start.observation.images, protocol.cameras)
         for action in _settling(episode.protocol):
             scene.step(action, look=False)
         succeeded = False
-        for action in episode.actions:
-            observation = scene.step(action, look=True)
+        for moment, action in enumerate(episode.actions, 1):
+            wanted = moments is None or moment in moments
+            observation = scene.step(action, look=wanted)
             succeeded = scene.success()
-            yield _side_by_side(observation.images, protocol.cameras)
+            if wanted:
+                yield _side_by_side(observation.images, protocol.cameras)
         if succeeded != (episode.record.outcome == "success"):
             raise NotTheEpisode(
                 f"{_named(episode)}: {'success' if succeeded else 'no success'} at the end of the replay"

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from harness.libero.episode import Ending, look_seed, never, play
+from harness.libero.perception import images_sha256, resized
 from harness.libero.protocol import preset
+from harness.libero.records import Resizing
 from harness.plan import EpisodeKey
 
 KEY = EpisodeKey(task_suite="libero_object", task=0, initial_state=3, seed=7)
@@ -23,6 +25,14 @@ class Percept:
     @property
     def state(self):
         return np.full(8, float(self.number))
+
+    @property
+    def joints(self):
+        return np.arange(7.0)
+
+    @property
+    def gripper(self):
+        return np.array([0.04, -0.04])
 
 
 @dataclass
@@ -120,3 +130,45 @@ def test_noise_seeds_depend_on_episode_and_replan_index_alone():
     assert len(seeds) == 96
     assert look_seed(KEY, 2) == look_seed(EpisodeKey.model_validate(KEY.model_dump()), 2)
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_commands_from_zero_to_one_open_above_a_half():
+    protocol = PROTOCOL.model_copy(update={"gripper": "unit-inverted"})
+    for command, executed in ((0.9, -1.0), (0.5, 1.0), (0.1, 1.0)):
+        _, ending = drive(StubScene(succeed_at=1), lambda look, c=command: chunk(1, c), protocol=protocol)
+        assert ending.actions[0, -1] == executed
+
+
+def test_the_original_settling_is_zeros_that_are_neither_recorded_nor_counted():
+    protocol = PROTOCOL.model_copy(update={"zero_steps": 5, "state_layout": "joints+gripper"})
+    scene = StubScene()
+    looks, ending = drive(scene, lambda look: chunk(8), protocol=protocol)
+    assert len(scene.taken) == 25
+    assert not np.any(scene.taken[:5])
+    assert scene.looked[:5] == [False] * 4 + [True]
+    assert ending.steps == 20
+    assert looks[0].images["agentview"][0, 0, 0] == 5
+    assert looks[0].state.tolist() == [*range(7), 0.04, -0.04]
+
+
+def test_images_are_resized_on_the_way_and_hashed_as_they_are_shown():
+    small = PROTOCOL.model_copy(update={"resize": Resizing(size=6, kernel="bilinear")})
+    looks, ending = drive(StubScene(), lambda look: chunk(20), protocol=small)
+    assert looks[0].images["agentview"].shape == (6, 6, 3)
+    assert ending.first_images_sha256 == images_sha256(looks[0].images)
+    assert ending.last_images_sha256 == images_sha256(looks[-1].images) != ending.first_images_sha256
+    _, plain = drive(StubScene(), lambda look: chunk(20))
+    assert plain.first_images_sha256 != ending.first_images_sha256
+    _, unseen = drive(StubScene(), lambda look: chunk(20), with_images=never)
+    assert unseen.last_images_sha256 is None
+
+
+@pytest.mark.parametrize("resizing", [Resizing(size=224, kernel="bilinear"), Resizing(size=224, kernel="lanczos")])
+def test_resizing_keeps_a_flat_image_and_the_order_of_a_slope(resizing):
+    flat = np.full((256, 256, 3), 93, np.uint8)
+    assert (resized(flat, resizing) == 93).all()
+    slope = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (256, 256, 3))
+    row = resized(np.ascontiguousarray(slope), resizing)[0, :, 0].astype(int)
+    assert (np.diff(row) >= 0).all()
+    through_jpeg = resized(flat, resizing.model_copy(update={"jpeg_first": True}))
+    assert np.abs(through_jpeg.astype(int) - 93).max() <= 1

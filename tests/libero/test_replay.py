@@ -86,6 +86,8 @@ def test_a_replay_shows_the_policy_the_same_pixels(arm, replayer):
     frames = list(replayer.frames(first))
     assert len(frames) == 13
     assert frames[0].shape == (128, 256, 3)
+    some = list(replayer.frames(first, [0, 5, 12]))
+    assert all((frame == frames[moment]).all() for frame, moment in zip(some, [0, 5, 12], strict=True))
 
 
 @pytest.mark.parametrize(
