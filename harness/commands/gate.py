@@ -54,7 +54,7 @@ def publish(comparison: Comparison, result: ResultFolder, junit: Path | None, ou
     if junit is not None:
         write_atomically(junit, xml)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in ci.annotations(comparison):
+        for line in ci.workflow_commands(comparison):
             output.console.print(line, markup=False, highlight=False, soft_wrap=True)
     if job := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(job).open("a") as file:

@@ -125,6 +125,10 @@ class Baseline(Record):
     def arm(self, name: str) -> ArmBaseline | None:
         return next((a for a in self.arms if a.arm == name), None)
 
+    @property
+    def entries(self) -> list[Entry]:
+        return [*self.cells, *self.arms]
+
     def intact(self, entry: Entry) -> bool:
         """Whether an entry's values are the accepted ones of this suite and machine."""
         return entry.seal == _seal(entry, self.suite, self.hardware_key)
@@ -188,7 +192,7 @@ def expire(baseline: Baseline, expiry: Expiry, only: Iterable[str] | None = None
     """
     if not expiry.reason.strip():
         raise BadInput("--reason", None, expiry.reason, "why these values must not be the reference any more")
-    names = unique(entry.subject for entry in [*baseline.cells, *baseline.arms])
+    names = unique(entry.subject for entry in baseline.entries)
     chosen = names if only is None else list(only)
     for name in chosen:
         if name not in names:

@@ -31,7 +31,13 @@ def bridged(plan: Plan, python: str) -> Plan:
             runs += [twin, run] if run.repeat % 2 == 0 else [run, twin]
     if not runs:
         raise BadInput(plan.suite, "throughput", None, "timing runs: only these are bridged")
-    nothing = {"arms": [], "episodes": [], "evaluation": None, "confirmations": [], "confirmation_episodes": []}
+    nothing: dict[str, object] = {
+        "arms": [],
+        "episodes": [],
+        "evaluation": None,
+        "confirmations": [],
+        "confirmation_episodes": [],
+    }
     return plan.model_copy(update={"runs": runs, "purpose": "bench", **nothing})
 
 

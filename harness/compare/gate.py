@@ -113,7 +113,7 @@ def _dropped(baseline: Baseline, plan: Plan) -> list[Judgement]:
     if plan.purpose != "gate":
         return []
     planned = {run.cell.label for run in plan.runs} | {arm.name for arm in plan.arms}
-    held = unique(entry.subject for entry in [*baseline.cells, *baseline.arms])
+    held = unique(entry.subject for entry in baseline.entries)
     reason = "the baseline holds it, but this plan does not run it"
     return [_plain(name, "all", Verdict.INCONCLUSIVE, reason) for name in held if name not in planned]
 
@@ -270,8 +270,7 @@ def _second_stage(test: _Test, rate: float) -> Judgement:
 
 def _unless_stale(judged: Judgement, baseline: Baseline, results: Results) -> Judgement:
     """An expired or over-aged entry gives no verdict, but says what it would have been."""
-    entries: list[Entry] = [*baseline.cells, *baseline.arms]
-    mine = [entry for entry in entries if entry.subject == judged.subject]
+    mine = [entry for entry in baseline.entries if entry.subject == judged.subject]
     if not mine:
         return judged
     ended = next((entry.expired for entry in mine if entry.expired), None)

@@ -69,7 +69,7 @@ def _clean(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def annotations(comparison: Comparison) -> list[str]:
+def workflow_commands(comparison: Comparison) -> list[str]:
     """GitHub's workflow commands: an error per regression and failure, then a warning per verdict not shown."""
     bad = [j for j in comparison.judgements if j.verdict in (Verdict.REGRESSED, Verdict.FAILED)]
     unsure = [j for j in comparison.judgements if j.verdict not in (*GOOD, Verdict.REGRESSED, Verdict.FAILED)]

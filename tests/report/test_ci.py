@@ -12,7 +12,7 @@ from harness.compare.comparison import Comparison, compare
 from harness.compare.results import Results
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode, worst
-from harness.report.ci import annotations, junit, summary
+from harness.report.ci import junit, summary, workflow_commands
 from harness.train.records import Outcome
 
 PLAN = a_plan()
@@ -49,7 +49,7 @@ def test_nothing_measured_is_never_green(tmp_path: Path) -> None:
     file.write_text(junit(nothing))
     [suite] = JUnitXml.fromfile(str(file))
     assert (suite.tests, suite.failures) == (1, 1)
-    assert annotations(nothing) == ["::error title=NOTHING MEASURED::no verdict was made, so nothing is shown"]
+    assert workflow_commands(nothing) == ["::error title=NOTHING MEASURED::no verdict was made, so nothing is shown"]
     assert "Nothing was measured" in summary(nothing)
 
 
@@ -82,7 +82,7 @@ COMMAND = re.compile(r"^::(error|warning) title=[^,:\r\n]*::[^\r\n]+$")
 
 
 def test_annotations_are_github_commands_worst_first() -> None:
-    lines = annotations(
+    lines = workflow_commands(
         a_comparison(Verdict.INCONCLUSIVE, Verdict.REGRESSED, Verdict.PASS, reason="50% slower:\nyes, so")
     )
     assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
@@ -91,7 +91,7 @@ def test_annotations_are_github_commands_worst_first() -> None:
 
 
 def test_many_annotations_are_counted_instead() -> None:
-    lines = annotations(a_comparison(*[Verdict.REGRESSED] * 30))
+    lines = workflow_commands(a_comparison(*[Verdict.REGRESSED] * 30))
     assert len(lines) == 10
     assert "21 more verdicts" in lines[-1]
 
