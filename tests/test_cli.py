@@ -9,7 +9,19 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FSDP2 = str(ROOT / "suites" / "fsdp2.toml")
-COMMANDS = ["plan", "run", "train", "evaluate", "compare", "report", "baseline accept", "baseline show", "demos"]
+COMMANDS = [
+    "plan",
+    "run",
+    "train",
+    "evaluate",
+    "compare",
+    "report",
+    "baseline accept",
+    "baseline show",
+    "demos",
+    "serve",
+    "replay",
+]
 HEAVY = {"torch", "deepspeed", "transformers", "mujoco", "pandas", "matplotlib", "scipy", "numpy", "pydantic"}
 
 
@@ -18,7 +30,10 @@ def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "doctor", "clean"])
+GATING = ["gate", "calibrate", "drill", "baseline diff", "baseline expire", "baseline history"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *GATING, "doctor", "clean"])
 def test_every_command_has_help(command: str) -> None:
     answer = harness(*command.split(), "--help")
     assert answer.returncode == 0
@@ -74,13 +89,28 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["evaluate", "--policy", "still", "--task-suite", "libero_gaol"], 'did you mean "libero_goal"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--tasks", "11"], "task numbers from 0 to 9"),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--episodes", "51"], "1 to 50"),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_90", "--tasks", "90"], "task numbers from 0 to 89"),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal_swop"], 'did you mean "libero_goal_swap"'),
+        (["evaluate", "--policy", "wz://a:1", "--task-suite", "libero_goal"], 'did you mean "ws"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--control", "exprt"], 'mean "expert"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--executor", "rya"], 'mean "ray"'),
+        (["serve", "nothing"], "expected an export folder with model.safetensors"),
+        (["replay", "nothing.npz", "-o", "x.mp4"], "expected a file in an arm's actions folder"),
+        (["replay", "nothing.npz", "-o", "x.txt"], "ends in .mp4 or .mkv or .mov"),
+        (["replay", "nothing.npz", "-o", "x.mp4", "--cameras", "agentvew"], 'did you mean "agentview"'),
         (["demos", "--task-suite", "libero"], "expected one of (libero_10"),
         (["compare", "nothing"], "RESULT = 'nothing': expected a result in"),
+        (["compare", "nothing", "--published"], "no RESULT beside it"),
+        (["gate", FSDP2], "throughput.repeats = 2: expected at least"),
+        (["calibrate", FSDP2], "no timing run of fsdp2 is stored"),
+        (["drill", FSDP2], "0 recorded repeats of nothing"),
+        (["baseline", "history", "nothing"], "expected a suite with a baseline"),
+        (["baseline", "expire", "nothing", "--reason", "x"], "expected a baseline in baselines"),
         (["baseline", "show", "nothing"], "expected a suite with a baseline"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
-    where = {"run", "train", "evaluate", "demos", "compare"}
+    where = {"run", "train", "evaluate", "demos", "compare", "gate", "calibrate", "drill"}
     places = ["--results", str(tmp_path)] if arguments[0] in where else []
     answer = harness(*arguments, *places)
     assert answer.returncode == 2
