@@ -45,7 +45,8 @@ def accept(request: AcceptRequest, output: Output) -> None:
     if output.json:
         print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
     else:
-        output.console.print(f"{file} is the reference of {baseline.suite} now; commit it", highlight=False)
+        line = f"{file} is the reference of {baseline.suite} now; commit it"
+        output.console.print(line, highlight=False, soft_wrap=True)
 
 
 def show(suite: str | None, baselines: Path, as_json: bool) -> None:
@@ -91,7 +92,8 @@ def expire(suite: str, reason: str, cells: str | None, hardware: str | None, out
         print(json.dumps({"file": str(file), **baseline.model_dump(mode="json")}, indent=1))
     else:
         ended = ", ".join(baseline.history[-1].subjects)
-        output.console.print(f"{file}: {ended} ended; verdicts on them are STALE until accepted again", highlight=False)
+        line = f"{file}: {ended} ended; verdicts on them are STALE until accepted again"
+        output.console.print(line, highlight=False, soft_wrap=True)
 
 
 def history(suite: str | None, baselines: Path, as_json: bool) -> None:

@@ -8,7 +8,8 @@ from rich.table import Table
 
 from harness.compare.baseline import Baseline, Entry
 from harness.compare.changes import Change
-from harness.report.figures import MISSING, signed
+from harness.compare.metrics import METRICS
+from harness.report.figures import MISSING, percent, plural, shown_value, signed
 
 
 def baseline_table(baseline: Baseline) -> Table:
@@ -55,13 +56,23 @@ def changes_table(changes: list[Change]) -> Table:
         table.add_column(name)
     for change in changes:
         table.add_row(
-            change.subject, change.metric, change.act, _values(change.old), _values(change.new), _moved(change)
+            change.subject,
+            change.metric,
+            change.act,
+            _values(change, change.old),
+            _values(change, change.new),
+            _moved(change),
         )
     return table
 
 
-def _values(values: list[float]) -> str:
-    return f"{_centre(values):.4g} (n = {len(values)})" if values else MISSING
+def _values(change: Change, values: list[float]) -> str:
+    if not values:
+        return MISSING
+    metric = METRICS.get(change.metric.split(" ")[-1])
+    if metric is None:
+        return f"{percent(statistics.mean(values))}% ({plural(len(values), 'task')})"
+    return f"{shown_value(metric, _centre(values))} (n = {len(values)})"
 
 
 def _centre(values: list[float]) -> float:
