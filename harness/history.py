@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.compare.metrics import METRICS
+from harness.compare.verdict import Judgement
 from harness.errors import DamagedRecord
 from harness.libero.records import EpisodeRecord
 from harness.records import Value
@@ -162,7 +163,7 @@ class _Effect(BaseModel):
     high: float | None
 
 
-class _Judgement(BaseModel):
+class _StoredJudgement(BaseModel):
     """What is needed of a judgement. Unknown keys are let pass: an old verdict stays readable."""
 
     model_config = ConfigDict(extra="ignore")
@@ -180,7 +181,7 @@ def _verdicts(suite: str, result: ResultFolder) -> list[PastVerdict]:
     if not file.exists():
         return []
     try:
-        judgements = [_Judgement.model_validate(found) for found in json.loads(file.read_bytes())["judgements"]]
+        judgements = [_StoredJudgement.model_validate(found) for found in json.loads(file.read_bytes())["judgements"]]
     except (ValueError, KeyError, TypeError, ValidationError):
         raise DamagedRecord(f"{file}: not a readable comparison") from None
     return [
@@ -199,6 +200,30 @@ def _verdicts(suite: str, result: ResultFolder) -> list[PastVerdict]:
         )
         for j in judgements
     ]
+
+
+def past_verdict(suite: str, result: str, judgement: Judgement) -> PastVerdict:
+    """One judgement as a row."""
+    effect = judgement.effect
+    return PastVerdict(
+        suite=suite,
+        result=result,
+        question=judgement.question,
+        subject=judgement.subject,
+        metric=judgement.metric,
+        verdict=judgement.verdict,
+        effect=effect.estimate if effect else None,
+        effect_low=effect.low if effect else None,
+        effect_high=effect.high if effect else None,
+        n=judgement.n,
+        reason=judgement.reason,
+    )
+
+
+def with_verdicts(history: History, suite: str, result: str, judgements: list[Judgement]) -> History:
+    """The history in which one result is judged anew: its stored verdicts may be older than these."""
+    others = [verdict for verdict in history.verdicts if verdict.result != result]
+    return replace(history, verdicts=others + [past_verdict(suite, result, judgement) for judgement in judgements])
 
 
 def _episodes(suite: str, result: ResultFolder) -> list[PastEpisode]:

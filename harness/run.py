@@ -19,7 +19,7 @@ from harness.data.sources import check_paths
 from harness.demonstrations import demonstrations_folder, demonstrations_ready, make_planned
 from harness.display import Display
 from harness.evaluate import evaluate_arms
-from harness.history import read_history
+from harness.history import History, read_history
 from harness.machine import Fingerprint, git_commit
 from harness.plan import Plan, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
@@ -191,20 +191,21 @@ def _sentence(record: RunRecord) -> str:
 def conclude(result: ResultFolder, place: Workplace) -> Comparison:
     """Compares what is recorded and writes `comparison.json` and `report.md`."""
     plan = read_plan(result)
-    return _compared(result, place, plan, read_results(result, plan))
+    past = read_history(place.store, plan.suite, episodes=False)
+    return _compared(result, place, plan, read_results(result, plan), past)
 
 
 def conclude_dossier(result: ResultFolder, place: Workplace) -> Dossier:
     """As `conclude`, with everything that plots and page need."""
     plan = read_plan(result)
     results = read_results(result, plan)
-    return gather(_compared(result, place, plan, results), plan, results, result, place.store)
+    past = read_history(place.store, plan.suite, episodes=False)
+    return gather(_compared(result, place, plan, results, past), plan, results, result, past)
 
 
-def _compared(result: ResultFolder, place: Workplace, plan: Plan, results: Results) -> Comparison:
+def _compared(result: ResultFolder, place: Workplace, plan: Plan, results: Results, past: History) -> Comparison:
     baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
     comparison = compare(plan, results, baseline, load_published())
-    past = read_history(place.store, plan.suite, episodes=False)
     comparison = comparison.model_copy(update={"trends": trends(past, plan, baseline, results.result_id)})
     write_record(result.comparison_file, comparison)
     write_atomically(result.report_file, render(comparison, plan, results))

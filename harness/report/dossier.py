@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.compare.comparison import Comparison
 from harness.compare.results import Results
-from harness.history import History, read_history
+from harness.history import History, with_verdicts
 from harness.plan import EpisodeKey, Plan
-from harness.store import ResultFolder, Store
+from harness.store import ResultFolder
 
 LOG_LINES, LOG_CHARACTERS = 40, 8000
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
@@ -50,13 +50,13 @@ class Dossier:
     media: Mapping[tuple[str, EpisodeKey], Media] = field(default_factory=dict)
 
 
-def gather(comparison: Comparison, plan: Plan, results: Results, folder: ResultFolder, store: Store) -> Dossier:
-    """Adds what the disk holds beside the records. Missing logs, media and histories are simply not there."""
+def gather(comparison: Comparison, plan: Plan, results: Results, folder: ResultFolder, past: History) -> Dossier:
+    """Adds what the disk holds beside the records. Missing logs and media are simply not there."""
     return Dossier(
         comparison=comparison,
         plan=plan,
         results=results,
-        history=read_history(store, plan.suite, episodes=False),
+        history=with_verdicts(past, plan.suite, results.result_id, comparison.judgements),
         logs={run.key: tail for run in plan.runs if (tail := _log_tail(folder, run.key))},
         media=_media(folder, results),
     )

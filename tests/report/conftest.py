@@ -25,6 +25,7 @@ def real(real_results: Path):  # type: ignore[no-untyped-def]
     """The older of the two as a dossier, compared without a baseline."""
     from harness.compare.comparison import compare
     from harness.compare.published import load_published
+    from harness.history import read_history
     from harness.reading import read_plan, read_results
     from harness.report.dossier import gather
     from harness.store import Store
@@ -33,4 +34,5 @@ def real(real_results: Path):  # type: ignore[no-untyped-def]
     folder = store.find("20261130-020957-9b0616")
     plan = read_plan(folder)
     results = read_results(folder, plan)
-    return gather(compare(plan, results, None, load_published()), plan, results, folder, store)
+    past = read_history(store, plan.suite, episodes=False)
+    return gather(compare(plan, results, None, load_published()), plan, results, folder, past)

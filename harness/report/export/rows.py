@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from harness.compare.comparison import Comparison
 from harness.compare.metrics import METRICS
 from harness.compare.results import Results
-from harness.history import History, PastEpisode, PastRun, PastVerdict, past_episode, past_run
+from harness.history import History, PastEpisode, PastRun, PastVerdict, past_episode, past_run, past_verdict
 from harness.store import write_atomically
 from harness.train.records import StepRow
 
@@ -44,17 +44,9 @@ def history_rows(history: History) -> dict[str, RowSet]:
 def result_rows(comparison: Comparison, results: Results) -> dict[str, RowSet]:
     """As `history_rows` for one result, and its `steps`."""
     suite, name = comparison.suite, comparison.result
-    verdicts = [
-        PastVerdict(
-            suite=suite, result=name, question=j.question, subject=j.subject, metric=j.metric, verdict=j.verdict,
-            effect=j.effect.estimate if j.effect else None, effect_low=j.effect.low if j.effect else None,
-            effect_high=j.effect.high if j.effect else None, n=j.n, reason=j.reason,
-        )
-        for j in comparison.judgements
-    ]  # fmt: skip
     past = History(
         runs=[past_run(suite, name, record) for record in results.runs],
-        verdicts=verdicts,
+        verdicts=[past_verdict(suite, name, judgement) for judgement in comparison.judgements],
         episodes=[past_episode(suite, name, record) for record in results.episodes],
     )
     return {**history_rows(past), "steps": _step_rows(results)}
