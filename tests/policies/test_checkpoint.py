@@ -1,5 +1,6 @@
 """A checkpoint as a policy: what was trained is what acts, alone or in company."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from harness.models import build, input_shape
 from harness.plan import EpisodeKey
 from harness.policies.base import Look, PolicyFault
 from harness.policies.checkpoint import CheckpointPolicy, write_card
+from harness.policies.openpi import OpenpiPolicy
+from harness.policies.serve import PolicyServer
 from harness.suite import Data
 
 SHAPE = input_shape("pi0", "tiny")
@@ -113,3 +116,19 @@ def test_weights_that_are_not_finite_are_a_fault_not_an_action(checkpoint, tmp_p
 def test_a_card_does_not_name_the_trainer(checkpoint):
     text = (checkpoint / "policy.json").read_text()
     assert not any(word in text for word in ("ddp", "fsdp", "deepspeed", "zero"))
+
+
+def test_served_it_answers_bit_for_bit_as_in_process(checkpoint):
+    policy = CheckpointPolicy(checkpoint)
+    server = PolicyServer(policy, {}, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    client = OpenpiPolicy("ws://{}:{}".format(*server.address))
+    looks = [look(seed) for seed in range(3)]
+    answers = client.act(looks)
+    client.close()
+    server.stop()
+    thread.join()
+    for answer, expected in zip(answers, policy.act(looks), strict=True):
+        assert answer.dtype == expected.dtype
+        np.testing.assert_array_equal(answer, expected)
