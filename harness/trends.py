@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from harness.compare.baseline import Baseline, gated_metrics
+from harness.compare.baseline import Baseline
+from harness.compare.gated import gated_metrics
 from harness.compare.results import unique
 from harness.compare.trend import Point, Trend, trend
 from harness.history import History, PastRun

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from harness.cli import app
-from harness.compare.baseline import gated_metrics
+from harness.compare.gated import gated_metrics
 from harness.plan import TIMING_METRICS, RunKind, make_plan
 from harness.suite_file import load_suite
 

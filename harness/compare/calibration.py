@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from harness.compare.baseline import gated_metrics, gated_values, reference_runs
+from harness.compare.gated import gated_metrics, gated_values, reference_runs
 from harness.compare.results import Results, ended_well, unique
 from harness.plan import RunKind
 from harness.records import Record, Value

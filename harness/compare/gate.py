@@ -10,18 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from harness.compare.baseline import (
-    KINDS,
-    Baseline,
-    CellBaseline,
-    Entry,
-    gated_metrics,
-    gated_values,
-    learnt_arms,
-    reference_runs,
-    simulation_versions,
-    task_counts,
-)
+from harness.compare.baseline import Baseline, CellBaseline, Entry, simulation_versions, task_counts
+from harness.compare.gated import KINDS, gated_metrics, gated_values, learnt_arms, reference_runs
 from harness.compare.metrics import Metric, noise_correlation
 from harness.compare.questions import Answer, MetricQuestion, SuccessQuestion
 from harness.compare.results import Results, ended_well, model_key, unique

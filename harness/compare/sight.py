@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.compare.baseline import Baseline, gated_metrics
+from harness.compare.baseline import Baseline
+from harness.compare.gated import gated_metrics
 from harness.compare.metrics import METRICS, noise_correlation, smallest_effect
 from harness.compare.results import model_key, unique
 from harness.errors import BadInput

@@ -9,8 +9,9 @@ from comparison_records import a_failed_run, a_plan, a_run, some_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire, gated_values, task_counts
+from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire, task_counts
 from harness.compare.changes import changes
+from harness.compare.gated import gated_values
 from harness.compare.metrics import METRICS
 from harness.compare.results import Results
 from harness.errors import BadInput, HarnessError

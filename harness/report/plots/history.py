@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.compare.baseline import KINDS
+from harness.compare.gated import KINDS
 from harness.compare.metrics import METRICS
 from harness.compare.throughput import STEADY
 from harness.history import History
