@@ -120,6 +120,6 @@ def _plan_differences(first: Side, second: Side) -> list[str]:
         elif unlike := differing_fields(old[label].model_dump(mode="json"), new[label].model_dump(mode="json")):
             lines.append(f"{label}: {', '.join(unlike)}.")
     if first.results.runs and second.results.runs:
-        machines = [side.results.runs[-1].fingerprint.model_dump(mode="json") for side in (first, second)]
-        lines += [f"{field}." for field in differing_fields(*machines)]
+        before, after = (side.results.runs[-1].fingerprint.model_dump(mode="json") for side in (first, second))
+        lines += [f"{field}." for field in differing_fields(before, after)]
     return lines

@@ -100,7 +100,7 @@ def _times(ax: Axes, rows: list[StepRow], name: str, place: int, theme: Theme) -
     steps = [row.step for row in rows]
     times = [row.step_seconds * 1e3 for row in rows]
     ax.plot(
-        thinned(steps), thinned(times), color=str(look["color"]), linestyle=look["linestyle"],  # type: ignore[arg-type]
+        thinned(steps), thinned(times), color=str(look["color"]), linestyle=look["linestyle"],
         linewidth=1.2, label=name,
     )  # fmt: skip
 
@@ -127,7 +127,7 @@ def _loss(ax: Axes, rows: list[StepRow], label: str, number: int, place: int, th
     look = style(number, theme)
     ax.plot(
         thinned([step for step, _ in known]), thinned([loss for _, loss in known]), color=str(look["color"]),
-        linestyle=look["linestyle"], linewidth=1, label=label if place == 0 else None,  # type: ignore[arg-type]
+        linestyle=look["linestyle"], linewidth=1, label=label if place == 0 else None,
     )  # fmt: skip
 
 
