@@ -111,6 +111,39 @@ def test_each_rank_holds_its_share(runs, name):
     assert sum(shard.optimizer_bytes for shard in figures.memory.shards) == pytest.approx(copies * trained, rel=0.02)
 
 
+REDUCED = {
+    "ddp": ("all_reduce", 1),
+    "fsdp2": ("reduce_scatter", 1),
+    "zero1": ("all_reduce", 1),
+    "zero2": ("all_reduce", 2),
+    "zero3": ("reduce_scatter", 2),
+}
+"""How gradients travel, and how many times in a step of two micro-batches."""
+
+
+@pytest.mark.parametrize("name", marked(*(name for name in ALL if plain(name) in REDUCED)))
+def test_gradients_travel_as_each_backend_sends_them(runs, name):
+    figures = runs[name].figures
+    counted = {found.kind: found for found in figures.collectives}
+    kind, times = REDUCED[plain(name)]
+    assert counted[kind].payload_bytes == pytest.approx(times * 4 * figures.workload.trainable_parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("name", marked(*ALL))
+def test_parameters_travel_where_they_are_sharded(runs, name):
+    backend, figures = plain(name), runs[name].figures
+    gathered = sum(found.payload_bytes for found in figures.collectives if found.kind == "all_gather")
+    whole, trained = 4 * figures.workload.parameters, 4 * figures.workload.trainable_parameters
+    if backend == "ddp":
+        assert gathered == 0
+    elif backend in ("zero1", "zero2"):
+        assert gathered == pytest.approx(trained, rel=0.01)  # once, after the update
+    elif backend == "zero3":
+        assert gathered > 0.9 * whole  # so small a model may stay whole over several micro-batches
+    else:
+        assert 2 * whole < gathered < 4.1 * whole  # in each forward, and what was resharded again in each backward
+
+
 def test_runs_are_comparable(runs):
     workloads = [runs[name].figures.workload for name in (*TORCH, *ZERO)]
     assert all(workload == workloads[0] for workload in workloads)
