@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def beside(names: Iterable[str]) -> float:
 
 
 def paper(
-    theme: Theme, height: float, margins: Margins, columns: int = 1, rows: int = 1, **grid: object
+    theme: Theme, height: float, margins: Margins, columns: int = 1, rows: int = 1, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure 8 inches wide and its axes, row by row.
 
@@ -86,7 +86,7 @@ def paper(
         wspace=0.16,
         hspace=0.35,
     )
-    made = figure.subplots(rows, columns, squeeze=False, **grid)  # type: ignore[call-overload]
+    made = figure.subplots(rows, columns, squeeze=False, **grid)
     axes: list[Axes] = list(made.flat)
     for ax in axes:
         _dress(ax, theme)
@@ -109,10 +109,10 @@ def entitle(ax: Axes, text: str, theme: Theme) -> None:
     ax.set_title(text, fontsize=10, color=theme.ink)
 
 
-def legend(ax: Axes, theme: Theme, **where: object) -> None:
+def legend(ax: Axes, theme: Theme, **where: Any) -> None:
     """A legend without a frame; nothing where nothing is labelled."""
     if ax.get_legend_handles_labels()[1]:
-        ax.legend(frameon=False, fontsize=8, labelcolor=theme.ink, **where)  # type: ignore[arg-type]
+        ax.legend(frameon=False, fontsize=8, labelcolor=theme.ink, **where)
 
 
 def thinned(values: Sequence[float]) -> Sequence[float]:
