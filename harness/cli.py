@@ -72,6 +72,10 @@ def run(
     backends: Backends = None,
     sets: Sets = None,
     profile: Profile = False,
+    plant: Annotated[
+        str | None,
+        typer.Option(help="Make a cell worse on purpose: pi0-fsdp2=sleep:0.2.", metavar="CELL=KIND:AMOUNT"),
+    ] = None,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -81,7 +85,7 @@ def run(
     from harness.commands import suites as commands
 
     request = commands.Request(suite, models, backends, sets or [])
-    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile))
+    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile, plant))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from harness.compare.results import Results
 from harness.compare.verdict import Judgement, Verdict
 from harness.display import Display
 from harness.errors import BadInput, ExitCode, HarnessError
-from harness.plan import Plan, PlannedRun, Plant, make_plan
+from harness.plan import Plan, PlannedRun, Plant, RunKind, make_plan
 from harness.reading import read_plan, read_results
 from harness.run import Workplace, accept_baseline, carry_out, read_baseline
 from harness.store import BaselineFolder, ResultFolder, Store, read_record
@@ -54,12 +54,28 @@ def _plants(plan: Plan) -> set[Plant]:
 
 
 def with_fault(plan: Plan, label: str, plant: Plant) -> Plan:
-    """The plan with a fault in every run of one cell, those of the second stage included."""
+    """The plan with a fault in every timing run of one cell, those of the second stage included."""
 
     def faulty(runs: list[PlannedRun]) -> list[PlannedRun]:
-        return [run.model_copy(update={"planted": plant}) if run.cell.label == label else run for run in runs]
+        return [run.model_copy(update={"planted": plant}) if (run.cell.label, run.kind) == at else run for run in runs]
+
+    at = (label, RunKind.TIMING)
 
     return plan.model_copy(update={"runs": faulty(plan.runs), "confirmations": faulty(plan.confirmations)})
+
+
+def parse_fault(plan: Plan, text: str) -> tuple[str, Plant]:
+    """`pi0-fsdp2=sleep:0.2` as a cell's label and its fault. Raises BadInput."""
+    label, _, fault = text.partition("=")
+    kind, _, amount = fault.partition(":")
+    labels = list(dict.fromkeys(run.cell.label for run in plan.runs if run.kind is RunKind.TIMING))
+    if label not in labels:
+        raise BadInput("--plant", None, label, "a cell with timing runs", labels)
+    try:
+        return label, Plant.model_validate({"kind": kind, "amount": float(amount or 0)})
+    except ValueError:
+        kinds = ("sleep:SHARE", "ballast:MIB", "gradient")
+        raise BadInput("--plant", None, fault, "a fault and its amount", kinds) from None
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from harness import run as main_job
 from harness.compare.comparison import Comparison
 from harness.compare.verdict import Alarms, Verdict
 from harness.display import Display
-from harness.drill import Rehearsal, timing_plan, with_fault
-from harness.errors import ExitCode, HarnessError
+from harness.drill import Rehearsal, parse_fault, timing_plan, with_fault
+from harness.errors import BadInput, ExitCode, HarnessError
 from harness.plan import Plan, PlannedRun, Plant, RunKind
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_record
 from harness.suite_file import load_suite
@@ -152,3 +152,11 @@ def test_a_planned_run_keeps_its_fault_through_every_record() -> None:
     planted: list[PlannedRun] = [run for run in [*again.runs, *again.confirmations] if run.planted]
     assert {run.cell.label for run in planted} == {LABEL}
     assert len(planted) == 6
+
+
+def test_a_fault_is_read_from_the_command_line() -> None:
+    assert parse_fault(a_plan(), "pi0-fsdp2=sleep:0.2") == (LABEL, Plant(kind="sleep", amount=0.2))
+    assert parse_fault(a_plan(), "pi0-zero3=gradient") == ("pi0-zero3", Plant(kind="gradient"))
+    for wrong in ("pi0-fsdp3=sleep:0.2", "pi0-fsdp2=nap:0.2", "pi0-fsdp2=sleep:much", "pi0-fsdp2=sleep:-1"):
+        with pytest.raises(BadInput, match="--plant"):
+            parse_fault(a_plan(), wrong)

@@ -104,9 +104,17 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
     console.print(f"about {spoken(seconds)} left on a 2-core machine, {disk / MIB:.0f} MiB of disk")
 
 
-def run_suite_file(request: Request, output: Output, profile: bool) -> ExitCode:
-    suite = request.load()
-    return run_plan(plan_of(request.suite.stem, suite), request.suite.read_text(), output, profile)
+def run_suite_file(request: Request, output: Output, profile: bool, plant: str | None) -> ExitCode:
+    """
+    Args:
+        plant: `CELL=KIND:AMOUNT`, a fault for every timing run of one cell.
+    """
+    plan = plan_of(request.suite.stem, request.load())
+    if plant is not None:
+        from harness.drill import parse_fault, with_fault
+
+        plan = with_fault(plan, *parse_fault(plan, plant))
+    return run_plan(plan, request.suite.read_text(), output, profile)
 
 
 def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output, profile: bool) -> ExitCode:
