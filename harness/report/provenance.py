@@ -93,6 +93,9 @@ def command(plan: Plan, results: Results) -> str:
     """How to get this again."""
     runs = len(plan.runs)
     facts = f"Result {results.result_id}; suite {plan.suite}; seed {plan.seed}; {runs} runs, {len(plan.arms)} arms."
+    planted = unique(f"{r.cell.label} ({r.planted.kind} {r.planted.amount:g})" for r in plan.runs if r.planted)
+    if planted:
+        facts += f" A fault was planted in {', '.join(planted)}: its figures are no measurement, and no reference."
     return f"## Command\n\n```\n{results.command or MISSING}\n```\n\n{paragraph(facts)}"
 
 

@@ -14,7 +14,7 @@ from harness.compare.baseline import Acceptance, accept
 from harness.compare.comparison import compare
 from harness.compare.published import load_published
 from harness.compare.results import Results
-from harness.plan import Plan, Unsupported
+from harness.plan import Plan, Plant, Unsupported
 from harness.report.markdown import render
 from harness.report.table import WIDTH
 from harness.train.records import Outcome
@@ -52,6 +52,14 @@ def troubled() -> str:
     results = replace(good, result_id="20260301-100000-def456", runs=runs, episodes=episodes)
     comparison = compare(PLAN, results, accept(PLAN, good, None, by), [])
     return render(comparison, PLAN, results)
+
+
+def test_a_planted_fault_is_told() -> None:
+    plant = Plant(kind="sleep", amount=0.2)
+    runs = [r.model_copy(update={"planted": plant}) if r.cell.label == "pi0-fsdp2" else r for r in PLAN.runs]
+    plan = PLAN.model_copy(update={"runs": runs})
+    text = render(compare(plan, some_results(PLAN), None, []), plan, some_results(PLAN))
+    assert "A fault was planted in pi0-fsdp2 (sleep 0.2)" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("make", [whole, troubled])
