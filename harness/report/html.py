@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -100,13 +103,27 @@ def render_html(dossier: Dossier) -> str:
     source = environment.loader
     assert source is not None
     css, script = (source.get_source(environment, name)[0] for name in ("report.css", "report.js"))
+    with _collector_at_rest():
+        view = _page(dossier)
     page = environment.get_template("report.html.j2").render(
-        page=_page(dossier),
+        page=view,
         css=Markup(_plot_properties() + css),
         script=Markup(script),
         details=Markup(_details(dossier)),
     )
     return page.strip() + "\n"
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Plots make many small objects that all live to the end: looking through them takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _page(dossier: Dossier) -> PageView:
