@@ -27,6 +27,7 @@ class Probe:
 
     def __init__(self, layer: nn.Module) -> None:
         watched = next(m for m in layer.modules() if any(True for _ in m.parameters(recurse=False)))
+        self._weight = next(name for name, _ in watched.named_parameters(recurse=False))
         self._handle = watched.register_forward_pre_hook(self._see)
         self._dtype: torch.dtype | None = None
         self._autocast: torch.dtype | None = None
@@ -43,7 +44,7 @@ class Probe:
         return cls([model, *trained][-1])
 
     def _see(self, module: nn.Module, _inputs: object) -> None:
-        weight = next(module.parameters(recurse=False))
+        weight = getattr(module, self._weight)  # not a parameter while FSDP1 recomputes, but a view of the gathered one
         self._dtype = weight.dtype
         device = weight.device.type
         self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
