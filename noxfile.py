@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from ctypes.util import find_library
+from pathlib import Path
 
 import nox
 
@@ -10,6 +13,7 @@ nox.options.sessions = ["lint", "tests"]
 nox.options.error_on_missing_interpreters = True
 
 GL_PACKAGES = "libegl1 libgl1 libgles2 libegl-mesa0 libgl1-mesa-dri"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DONE = [0, 11]
 """A benchmark is done when everything was shown (0) or something could not be (11: a newcomer has no baseline)."""
 
@@ -32,6 +36,11 @@ def need_gl(session: nox.Session) -> None:
         )
 
 
+def need_browser(session: nox.Session) -> None:
+    if not any(shutil.which(name) for name in BROWSERS):
+        session.error("the tests read the HTML page in a browser: apt-get install chromium fonts-dejavu-core")
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff and mypy (strict on harness/)."""
@@ -43,8 +52,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests: real torchrun, real DeepSpeed, real simulation. About ten minutes on 2 cores."""
+    """The tests: real torchrun, real DeepSpeed, real simulation. About a quarter of an hour on 2 cores."""
     need_gl(session)
+    need_browser(session)
     install(session, "test")
     session.run("pytest", "-m", "not full", *session.posargs)
 
@@ -53,6 +63,7 @@ def tests(session: nox.Session) -> None:
 def tests_full(session: nox.Session) -> None:
     """The longer tests too."""
     need_gl(session)
+    need_browser(session)
     install(session, "test")
     session.run("pytest", *session.posargs)
 
@@ -71,3 +82,42 @@ def bench_fsdp2(session: nox.Session) -> None:
     need_gl(session)
     install(session)
     session.run("harness", "run", "suites/fsdp2.toml", *session.posargs, success_codes=DONE)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """The nightly check; its exit code is the verdict's (10 regressed, 11 not shown, 12 a run failed)."""
+    need_gl(session)
+    install(session)
+    # `session.run` tells success from failure and no more, and nox makes every failure a 1.
+    arguments = session.posargs or ["suites/nightly.toml"]
+    raise SystemExit(subprocess.call([str(Path(session.bin) / "harness"), "gate", *arguments]))
+
+
+@nox.session(name="published-clients")
+def published_clients(session: nox.Session) -> None:
+    """Our server under openpi's published client, our client under vla-eval's server; each in its own environment."""
+    install(session, "test")
+    peers = {
+        "HARNESS_OPENPI_PYTHON": ["openpi-client", "typing_extensions"],
+        "HARNESS_VLA_EVAL_PYTHON": ["vla-eval"],
+    }
+    environments = {name: peer(session, name, *packages) for name, packages in peers.items()}
+    session.run("pytest", "tests/policies/test_published.py", env=environments)
+
+
+@nox.session(name="peer-lerobot")
+def peer_lerobot(session: nox.Session) -> None:
+    """LeRobot 0.4.4 reads our data sets and we read its; in an environment of its own, outside CI."""
+    install(session, "test")
+    python = peer(session, "lerobot", "torch<2.11", "torchvision", "lerobot==0.4.4")
+    session.run("pytest", "tests/data/test_lerobot_writer.py", "-k", "lerobot_", env={"HARNESS_LEROBOT_PYTHON": python})
+
+
+def peer(session: nox.Session, name: str, *packages: str) -> str:
+    """Another program's own environment; its interpreter."""
+    folder = Path(session.create_tmp()).resolve() / name
+    session.run("python", "-m", "venv", str(folder))
+    python = str(folder / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "--quiet", *packages, external=True)
+    return python
