@@ -65,6 +65,7 @@ def tests_full(session: nox.Session) -> None:
     need_gl(session)
     need_browser(session)
     install(session, "test")
+    session.install("--quiet", "-c", "constraints.txt", "ray")
     session.run("pytest", *session.posargs)
 
 
@@ -103,7 +104,7 @@ def published_clients(session: nox.Session) -> None:
         "HARNESS_VLA_EVAL_PYTHON": ["vla-eval"],
     }
     environments = {name: peer(session, name, *packages) for name, packages in peers.items()}
-    session.run("pytest", "tests/policies/test_published.py", env=environments)
+    session.run("pytest", "tests/policies/test_published_clients.py", env=environments)
 
 
 @nox.session(name="peer-lerobot")

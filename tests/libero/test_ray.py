@@ -10,8 +10,7 @@ from harness.libero.protocol import preset
 from harness.plan import EpisodeKey
 from harness.policies.fixed import FixedPolicy
 
-ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.full  # `nox -s tests-full` installs ray, which is an extra
 
 PROTOCOL = preset("micro").model_copy(update={"step_budgets": {"libero_object": 12}})
 KEYS = [EpisodeKey(task_suite="libero_object", task=0, initial_state=state, seed=7) for state in range(3)]
@@ -45,13 +44,15 @@ def play(workers, executor, keys=KEYS):
 
 
 def test_two_nodes_give_the_local_pools_records(cluster, monkeypatch):
+    from ray import is_initialized
+
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     report, spread = play(2, ray_executor.RayExecutor())
     _, local = play(1, None)
     assert len(spread) == 4
     assert spread == local
     assert report.errors == report.replaced == 0
-    assert not ray.is_initialized()
+    assert not is_initialized()
 
 
 def test_errors_are_the_same_over_two_nodes(cluster, monkeypatch):
