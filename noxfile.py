@@ -95,6 +95,31 @@ def gate(session: nox.Session) -> None:
     raise SystemExit(subprocess.call([str(Path(session.bin) / "harness"), "gate", *arguments]))
 
 
+@nox.session(name="tests-transformers4")
+def tests_transformers4(session: nox.Session) -> None:
+    """The trainer stack on transformers 4.57.6, where accelerate's plugin reads the environment."""
+    install(session, "test")
+    session.install("--quiet", "transformers==4.57.6", "huggingface_hub<1", "tokenizers>=0.22,<=0.23")
+    picked = ["-m", "not full", "-k", "trainer-ddp or trainer-fsdp"]
+    session.run("pytest", "tests/train/test_stacks.py", *picked, *session.posargs)
+
+
+@nox.session(name="tests-oldest")
+def tests_oldest(session: nox.Session) -> None:
+    """The backends on the oldest torch."""
+    session.install("--quiet", "pip", "setuptools", "wheel", "torch==2.6.0")
+    wanted = nox.project.dependency_groups(PROJECT, "test")
+    session.install("--quiet", "--no-build-isolation", "-e", ".", *wanted, env={"DS_BUILD_OPS": "0"})
+    session.run("pytest", "tests/backends", "tests/train/test_stacks.py", "-m", "not full", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Every figure that needs a GPU, within 8 minutes; prints the table and writes one JSON."""
+    install(session)
+    session.run("python", "benchmarks/gpu.py", *session.posargs)
+
+
 @nox.session(name="published-clients")
 def published_clients(session: nox.Session) -> None:
     """Our server under openpi's published client, our client under vla-eval's server; each in its own environment."""
