@@ -9,7 +9,7 @@ of P×P for the prefix and one of S×(P+S) for the suffix, and the prefix can be
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaDecoderLayer
     from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
 
-    DecoderLayer = GemmaDecoderLayer | Qwen3DecoderLayer
-    Attention = GemmaAttention | Qwen3Attention
+    DecoderLayer: TypeAlias = GemmaDecoderLayer | Qwen3DecoderLayer
+    Attention: TypeAlias = GemmaAttention | Qwen3Attention
 
 MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
 """Periods of the time embedding, from openpi's `pi0.py`."""
