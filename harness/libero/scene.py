@@ -156,6 +156,12 @@ class Scene:
         return (vendor or b"unknown").decode(), (renderer or b"unknown").decode()
 
     def close(self) -> None:
+        """Frees what it rendered with. robosuite leaves that to the collector, which frees textures and buffers by
+        number in whichever OpenGL context is current then: those of another scene."""
+        renderer = self._domain.sim._render_context_offscreen
+        self._make_current()
+        renderer.con.free()
+        renderer.gl_ctx.free()
         self._env.close()
 
     def _fresh(self, seed: int) -> None:

@@ -1,5 +1,6 @@
 """The claim on which every fast episode rests: bit for bit what LIBERO's standard loop gives."""
 
+import gc
 import os
 
 import numpy as np
@@ -120,6 +121,19 @@ def test_no_images_without_a_look(scenes, key):
     assert scene.step(NEUTRAL, look=False).images == {}
     seen = scene.step(NEUTRAL, look=True).images
     assert {camera: image.shape for camera, image in seen.items()} == dict.fromkeys(CAMERAS, (128, 128, 3))
+
+
+def test_a_scene_that_closes_leaves_the_others_their_pictures(scenes, key):
+    scene = scenes("libero_object", 0)
+    other = scene_module.Scene(scene.task, scene.protocol)
+    before = scene.reset(key()).observation.images
+    other.reset(key())
+    scene.step(NEUTRAL, look=True)  # the other's OpenGL context is not current when it closes
+    other.close()
+    del other
+    gc.collect()
+    after = scene.reset(key()).observation.images
+    assert all(np.array_equal(before[camera], after[camera]) for camera in CAMERAS)
 
 
 def test_own_draws_are_jittered_valid_and_reproducible(scenes):
