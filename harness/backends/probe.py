@@ -47,7 +47,8 @@ class Probe:
         weight = getattr(module, self._weight)  # not a parameter while FSDP1 recomputes, but a view of the gathered one
         self._dtype = weight.dtype
         device = weight.device.type
-        self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        casts = device != "meta" and torch.is_autocast_enabled(device)  # on `meta` there is no such question
+        self._autocast = torch.get_autocast_dtype(device) if casts else None
         self._calls += 1
 
     def forward_ended(self, micro_batch: int) -> None:

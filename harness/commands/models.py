@@ -18,7 +18,7 @@ from harness.policies.card import CARD_FILE, TOKENIZER_FOLDER, read_card
 
 def show_models(names: list[str], size: str, precision: str, as_json: bool) -> None:
     """The built-in models, or those named, `module:function` ones too."""
-    chosen = _precision(precision)
+    chosen = chosen_precision(precision)
     found = [facts(name, size, chosen) for name in names or MODELS]
     if as_json:
         print(json.dumps([one.model_dump() for one in found], indent=1))
@@ -30,7 +30,8 @@ def show_models(names: list[str], size: str, precision: str, as_json: bool) -> N
     console.print(_memory(found))
 
 
-def _precision(text: str) -> Precision:
+def chosen_precision(text: str) -> Precision:
+    """Raises BadInput."""
     for known in PRECISIONS:
         if text == known:
             return known

@@ -58,19 +58,24 @@ def count(model: VLA) -> Counted:
 
 def meta_batch(model: VLA, samples: int = 1) -> Batch:
     """A batch of a model's shape without content, on `meta`."""
+    return blank_batch(model, samples, "meta")
+
+
+def blank_batch(model: VLA, samples: int, device: str) -> Batch:
+    """A batch of a model's shape, all zeros."""
     import torch
 
     from harness.data.batch import Batch, Observation
 
     shape = model.shape
     pixels, cameras = shape.image_size, len(shape.cameras)
-    with torch.device("meta"):
+    with torch.device(device):
         observation = Observation(
-            images=torch.empty(samples, cameras, 3, pixels, pixels),
-            image_masks=torch.empty(samples, cameras, dtype=torch.bool),
-            input_ids=torch.empty(samples, shape.text_slots, dtype=torch.int64),
-            attention_mask=torch.empty(samples, shape.text_slots, dtype=torch.bool),
-            state=torch.empty(samples, shape.state_dim),
+            images=torch.zeros(samples, cameras, 3, pixels, pixels),
+            image_masks=torch.zeros(samples, cameras, dtype=torch.bool),
+            input_ids=torch.zeros(samples, shape.text_slots, dtype=torch.int64),
+            attention_mask=torch.zeros(samples, shape.text_slots, dtype=torch.bool),
+            state=torch.zeros(samples, shape.state_dim),
         )
-        actions = torch.empty(samples, shape.chunk, shape.action_dim)
+        actions = torch.zeros(samples, shape.chunk, shape.action_dim)
     return Batch(observation, actions, torch.Generator().manual_seed(0))

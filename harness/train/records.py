@@ -145,6 +145,12 @@ CollectiveKind = Literal[
 ]  # fmt: skip
 
 
+def ring_bytes(kind: CollectiveKind, payload_bytes: int, ranks: int) -> float:
+    """What a ring algorithm sends per rank: payload · (W - 1) / W, twice that for an all-reduce (Patarasuk and Yuan
+    2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations")."""
+    return payload_bytes * (ranks - 1) / ranks * (2 if kind == "all_reduce" else 1)
+
+
 class Collectives(Value):
     """One kind of collective in one optimizer step, as one rank starts them."""
 
@@ -154,9 +160,8 @@ class Collectives(Value):
     """The larger side: what an all-gather gives, what a reduce-scatter takes."""
 
     def wire_bytes(self, ranks: int) -> float:
-        """What a ring algorithm sends per rank: payload · (W - 1) / W, twice that for an all-reduce (Patarasuk and
-        Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations")."""
-        return self.payload_bytes * (ranks - 1) / ranks * (2 if self.kind == "all_reduce" else 1)
+        """What a ring sends per rank (`ring_bytes`)."""
+        return ring_bytes(self.kind, self.payload_bytes, ranks)
 
 
 class PhasePeaks(Value):

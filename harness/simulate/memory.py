@@ -1,0 +1,78 @@
+"""What a step holds on top of its shards, for the estimate of the peak: counted on `meta`, the rest by formula.
+
+Activations are the tensors that autograd keeps of one micro-batch, parameters aside. What is gathered for a time:
+
+- DDP: nothing; in bf16 a copy of all parameters, which lives from the forward to the end of the backward.
+- FSDP1, FSDP2: the root's own parameters, which stay after the forward, and two layers', since the next one is
+  fetched while one computes; and the gradients of one unit, whole, in float32, on their way to be reduced. With the
+  whole model as one unit both are the model.
+- ZeRO: one bucket of gradients in float32; stage 3 also `max_live_parameters`, or the model if that is smaller.
+
+Allocator overhead, kernels' workspaces and what a recomputed layer holds for the time of its backward are left out.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from harness.backends import prepare_model
+from harness.backends.modules import checkpoint_layers, sharding_units
+from harness.backends.options import DeepSpeedOptions, Fsdp2Options, FsdpOptions
+from harness.models import build
+from harness.models.base import VLA
+from harness.models.flops import meta_batch
+from harness.plan import Cell
+
+
+def activation_bytes(cell: Cell) -> int:
+    """Bytes autograd keeps for the backward of one micro-batch, by storage, without the parameters' own."""
+    with torch.device("meta"):
+        model = build(cell.model, cell.size, cell.layout)
+    if cell.precision == "bf16":
+        model.bfloat16()
+    if cell.activation_checkpointing:
+        checkpoint_layers(model)
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if (place := tensor.untyped_storage()._cdata) not in own:
+            kept[place] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(meta_batch(model, cell.micro_batch))
+    total = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    del loss
+    return total
+
+
+def gathered_bytes(cell: Cell) -> int:
+    """Bytes of whole parameters and of gradients not yet reduced, at the worst moment; see the head of this module."""
+    with torch.device("meta"):
+        model = build(cell.model, cell.size, cell.layout)
+    prepare_model(model, cell)
+    width, options = 2 if cell.precision == "bf16" else 4, cell.backend
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    if isinstance(options, DeepSpeedOptions):
+        live = min(options.max_live_parameters, whole) if options.zero_stage == 3 else 0
+        return width * live + 4 * min(options.reduce_bucket_size, whole)
+    if isinstance(options, FsdpOptions | Fsdp2Options):
+        root, layers = unit_sizes(model) if options.wrap == "layers" else (whole, [])
+        pair = max((sum(two) for two in pairwise(layers)), default=0)
+        return width * (root + pair) + 4 * max(root, *layers, 0)
+    return 2 * whole if cell.precision == "bf16" else 0
+
+
+def unit_sizes(model: VLA) -> tuple[int, list[int]]:
+    """Elements of the root's own parameters, and of each layer's in the order of the forward."""
+    taken: set[int] = set()
+    sizes = []
+    for unit in sharding_units(model):  # innermost first: an outer unit keeps what is left
+        own = [parameter for parameter in unit.parameters() if id(parameter) not in taken]
+        taken |= {id(parameter) for parameter in own}
+        sizes.append(sum(parameter.numel() for parameter in own))
+    return sum(p.numel() for p in model.parameters() if id(p) not in taken), sizes[::-1]

@@ -1,0 +1,143 @@
+"""`harness simulate`: a model under each backend on each number of ranks, from one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.backends.footprint import Precision
+from harness.backends.options import BackendOptions, DeepSpeedOptions
+from harness.backends.support import unsupported
+from harness.errors import BadInput
+from harness.plan import Cell
+from harness.simulate.records import VARIANTS, Counted, Prediction
+from harness.suite import Data
+
+REAL_PARAMETERS = 50_000_000
+"""Up to so many, DeepSpeed's engine runs for real: 16 bytes of each, and as much again while it is built."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be predicted, and on which machine.
+
+    Attributes:
+        bandwidth_bytes_per_second: what a rank can send to the ring; None: no times.
+        compute_seconds: a step's forward, backward and update on one device, as measured there.
+    """
+
+    model: str
+    size: str
+    backends: list[str]
+    worlds: list[int]
+    precision: Precision = "bf16"
+    micro_batch: int = 8
+    accumulation: int = 1
+    activation_checkpointing: bool = False
+    device_bytes: int | None = None
+    bandwidth_bytes_per_second: float | None = None
+    compute_seconds: float | None = None
+
+
+def predict(question: Question) -> Iterator[Prediction]:
+    """One by one, backend by backend.
+
+    Raises:
+        BadInput: no such backend, model or size, or a cell that cannot run anywhere.
+    """
+    for name in question.backends:
+        if name not in VARIANTS:
+            raise BadInput("--backend", None, name, "a backend to simulate", VARIANTS)
+    for name in question.backends:
+        for ranks in question.worlds:
+            cell = _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks)
+            if reason := unsupported(cell, cuda=False):
+                raise BadInput(cell.label, "--world", ranks, f"what can run: {reason}")
+            yield _predicted(question, name, cell)
+
+
+def _cell(question: Question, options: BackendOptions, label: str, ranks: int) -> Cell:
+    return Cell(
+        label=label,
+        model=question.model,
+        size=question.size,
+        ranks=ranks,
+        precision=question.precision,
+        micro_batch=question.micro_batch,
+        accumulation=question.accumulation,
+        activation_checkpointing=question.activation_checkpointing,
+        backend=options,
+        data=Data(source="synthetic"),
+    )
+
+
+def _predicted(question: Question, name: str, cell: Cell) -> Prediction:
+    from harness.simulate.memory import activation_bytes, gathered_bytes
+
+    counted = _counted(cell)
+    prediction = Prediction(
+        model=cell.model,
+        size=cell.size,
+        backend=name,
+        ranks=cell.ranks,
+        precision=cell.precision,
+        micro_batch=cell.micro_batch,
+        accumulation=cell.accumulation,
+        counted=counted,
+        padding_bytes=_padding_bytes(cell, name, counted),
+        activation_bytes=activation_bytes(cell),
+        gathered_bytes=gathered_bytes(cell),
+        fits=None,
+        communication_seconds=None,
+        step_seconds=None,
+    )
+    return on_the_machine(question, prediction)
+
+
+def _counted(cell: Cell) -> Counted:
+    if not isinstance(cell.backend, DeepSpeedOptions):
+        from harness.simulate.engines import count
+
+        return count(cell)
+    from harness.simulate.worker import count_apart
+    from harness.simulate.zero import by_formula
+
+    parameters, trainable = _elements(cell)
+    formula = by_formula(cell.backend, cell.precision, parameters, trainable, cell.ranks, cell.accumulation)
+    if parameters > REAL_PARAMETERS:
+        return formula
+    # Stages 1 and 2 keep reduced gradients to themselves until the update, out of sight of the engine's own figures.
+    counted = count_apart(cell)
+    gradients = counted.shard.gradient_bytes or formula.shard.gradient_bytes
+    return counted.model_copy(update={"shard": counted.shard.model_copy(update={"gradient_bytes": gradients})})
+
+
+def _padding_bytes(cell: Cell, name: str, counted: Counted) -> int:
+    """Beyond what one of so many ranks would hold if parameters could be cut anywhere."""
+    if name == "ddp" or (isinstance(cell.backend, DeepSpeedOptions) and cell.backend.zero_stage != 3):
+        return 0
+    parameters, _ = _elements(cell)
+    width = 2 if isinstance(cell.backend, DeepSpeedOptions) and cell.precision == "bf16" else 4
+    return counted.shard.parameter_bytes - width * parameters // cell.ranks
+
+
+def _elements(cell: Cell) -> tuple[int, int]:
+    """Of all parameters, and of those that train."""
+    import torch
+
+    from harness.models import build
+
+    with torch.device("meta"):
+        parameters = list(build(cell.model, cell.size, cell.layout).parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def on_the_machine(question: Question, prediction: Prediction) -> Prediction:
+    """With what the question's device and bandwidth make of it."""
+    fits = None if question.device_bytes is None else prediction.peak_bytes <= question.device_bytes
+    if question.bandwidth_bytes_per_second is None:
+        return prediction.model_copy(update={"fits": fits})
+    communication = prediction.wire_bytes / question.bandwidth_bytes_per_second
+    compute = question.compute_seconds
+    step = None if compute is None else (max(compute, communication), compute + communication)
+    return prediction.model_copy(update={"fits": fits, "communication_seconds": communication, "step_seconds": step})

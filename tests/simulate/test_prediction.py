@@ -1,0 +1,243 @@
+"""What is predicted in one process is what real ranks have recorded: bytes held, collectives, payloads."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from harness.backends.footprint import Strategy, static_bytes
+from harness.backends.options import DeepSpeedOptions
+from harness.cli import app
+from harness.errors import BadInput
+from harness.plan import Cell
+from harness.simulate.prediction import Question, on_the_machine, predict
+from harness.simulate.records import VARIANTS, Counted, Traffic
+from harness.simulate.zero import by_formula
+
+Payloads = dict[str, tuple[int, int]]
+"""Kind → calls and payload bytes."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Of rank 0 of a run under torchrun and gloo, in float32 and with AdamW (`RankReport`).
+
+    Attributes:
+        held: bytes of parameters, gradients and optimizer state between two steps.
+    """
+
+    model: str
+    size: str
+    backend: str
+    ranks: int
+    micro_batch: int
+    accumulation: int
+    held: tuple[int, int, int]
+    sent: Payloads
+
+    def cell(self) -> Cell:
+        return Cell.model_validate(
+            {
+                "label": self.backend,
+                "model": self.model,
+                "size": self.size,
+                "ranks": self.ranks,
+                "micro_batch": self.micro_batch,
+                "accumulation": self.accumulation,
+                "backend": VARIANTS[self.backend].model_dump(),
+                "data": {"source": "synthetic"},
+            }
+        )
+
+
+RECORDED = [
+    Recorded("pi0", "tiny", "ddp", 2, 4, 2, (188828, 155932, 312080), {"all_reduce": (1, 155932)}),
+    Recorded(
+        "pi0", "tiny", "fsdp", 2, 4, 2, (94416, 0, 123128),
+        {"all_gather": (10, 658240), "all_reduce": (1, 4), "reduce_scatter": (3, 188832)},
+    ),
+    Recorded(
+        "pi0", "tiny", "fsdp2", 2, 4, 2, (94480, 0, 156280),
+        {"all_gather": (10, 658496), "all_reduce": (1, 216), "reduce_scatter": (3, 156064)},
+    ),
+    Recorded("pi0", "tiny", "ddp", 4, 2, 2, (188828, 155932, 312080), {"all_reduce": (1, 155932)}),
+    Recorded(
+        "pi0", "tiny", "fsdp2", 4, 2, 2, (47240, 0, 78248),
+        {"all_gather": (10, 658496), "all_reduce": (1, 216), "reduce_scatter": (3, 156064)},
+    ),
+    Recorded(
+        "pi0", "tiny", "fsdp2-root", 4, 2, 2, (47240, 0, 78248),
+        {"all_gather": (2, 377920), "all_reduce": (1, 216), "reduce_scatter": (1, 156064)},
+    ),
+    Recorded("pi05", "micro", "ddp", 2, 8, 1, (7390364, 6865564, 13731532), {"all_reduce": (2, 6865564)}),
+    Recorded(
+        "pi05", "micro", "fsdp2", 2, 8, 1, (3695440, 0, 6866484),
+        {"all_gather": (9, 13436576), "all_reduce": (1, 404), "reduce_scatter": (5, 6866080)},
+    ),
+    Recorded("dm0", "micro", "ddp", 2, 8, 1, (5810332, 5285404, 10571236), {"all_reduce": (2, 5285404)}),
+    Recorded(
+        "dm0", "micro", "fsdp2", 2, 8, 1, (2905424, 0, 5286348),
+        {"all_gather": (9, 10539680), "all_reduce": (1, 428), "reduce_scatter": (5, 5285920)},
+    ),
+]  # fmt: skip
+RECORDED_ZERO = [
+    Recorded(
+        "pi0", "tiny", "zero1", 2, 4, 2, (188828, 0, 233908), {"all_gather": (1, 155936), "all_reduce": (2, 155936)}
+    ),
+    Recorded(
+        "pi0", "tiny", "zero2", 2, 4, 2, (188828, 0, 233908), {"all_gather": (1, 155936), "all_reduce": (3, 311868)}
+    ),
+    Recorded(
+        "pi0", "tiny", "zero3", 2, 4, 2, (94416, 77968, 233908),
+        {"all_gather": (2, 311872), "all_reduce": (1, 4), "reduce_scatter": (2, 311872)},
+    ),
+    Recorded(
+        "pi05", "micro", "zero3", 2, 8, 1, (3695184, 3432784, 10298356),
+        {"all_gather": (34, 6865568), "all_reduce": (1, 8), "reduce_scatter": (1, 6865568)},
+    ),
+    Recorded(
+        "dm0", "micro", "zero3", 2, 8, 1, (2905168, 2642704, 7928116),
+        {"all_gather": (29, 5285408), "all_reduce": (1, 8), "reduce_scatter": (1, 5285408)},
+    ),
+]  # fmt: skip
+
+
+def named(cases: list[Recorded], default: tuple[str, ...] = ("tiny",)) -> pytest.MarkDecorator:
+    """A test for each, those of other sizes than the default for the full run only."""
+    return pytest.mark.parametrize(
+        "real",
+        [
+            pytest.param(
+                one,
+                id=f"{one.model}-{one.size}-{one.backend}-{one.ranks}",
+                marks=() if one.size in default else pytest.mark.full,
+            )
+            for one in cases
+        ],
+    )
+
+
+def payloads(counted: Counted) -> Payloads:
+    return {one.kind: (one.calls, one.payload_bytes) for one in counted.traffic}
+
+
+@named(RECORDED)
+def test_simulated_ranks_hold_and_send_what_real_ones_did(real):
+    from harness.simulate.engines import count
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        counted = count(real.cell())
+    assert counted.method == "engine"
+    assert payloads(counted) == real.sent
+    held = counted.shard
+    assert (held.parameter_bytes, counted.kept_gradient_bytes, held.optimizer_bytes) == real.held
+
+
+@pytest.mark.full
+@named(RECORDED_ZERO)
+def test_deepspeed_simulated_apart_too(real):
+    from harness.simulate.worker import count_apart
+
+    counted = count_apart(real.cell())
+    assert payloads(counted) == real.sent
+    held = counted.shard
+    assert (held.parameter_bytes, counted.kept_gradient_bytes, held.optimizer_bytes) == real.held
+
+
+@named([one for one in RECORDED_ZERO if one.size == "tiny"])
+def test_the_formula_of_zero_gives_the_recorded_bytes(real):
+    options = VARIANTS[real.backend]
+    assert isinstance(options, DeepSpeedOptions)
+    trained, whole = 155932 // 4, 188828 // 4
+    counted = by_formula(options, "fp32", whole, trained, real.ranks, real.accumulation)
+    for one in counted.traffic:
+        assert one.calls is None
+        assert one.payload_bytes == pytest.approx(real.sent[one.kind][1], abs=64)  # norms and padding
+    assert counted.shard.parameter_bytes == pytest.approx(real.held[0], abs=64)
+    assert counted.shard.optimizer_bytes == pytest.approx(real.held[2], abs=64)
+
+
+@given(
+    stage=st.sampled_from([1, 2, 3]), trained=st.integers(1, 10**10), ranks=st.integers(2, 1024), a=st.integers(1, 8)
+)
+def test_zero_sends_more_with_accumulation_and_never_less_than_once(stage, trained, ranks, a):
+    options = DeepSpeedOptions(zero_stage=stage)
+    once, often = (by_formula(options, "bf16", trained, trained, ranks, times) for times in (1, a))
+    for first, more in zip(once.traffic, often.traffic, strict=True):
+        assert first.payload_bytes >= 2 * trained
+        grows = stage == 3 or (stage == 2 and first.kind == "all_reduce")
+        assert more.payload_bytes == first.payload_bytes * (a if grows else 1)
+    strategies: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
+    assert once.shard == static_bytes(strategies[stage], "bf16", trained, trained, ranks)
+
+
+def test_the_machine_decides_what_fits_and_how_long_it_takes():
+    def asked(**machine: float) -> Question:
+        return Question("pi0", "tiny", ["ddp"], [4], precision="fp32", micro_batch=2, **machine)
+
+    (unstated,) = predict(asked())
+    assert (unstated.fits, unstated.communication_seconds, unstated.step_seconds) == (None, None, None)
+    assert unstated.wire_bytes == 2 * 155932 * 3 / 4
+    assert unstated.peak_bytes > 188828 + 155932 + 312080
+    peak, bandwidth = unstated.peak_bytes, 233898
+    tight = on_the_machine(asked(device_bytes=peak - 1, bandwidth_bytes_per_second=bandwidth), unstated)
+    assert (tight.fits, tight.communication_seconds, tight.step_seconds) == (False, 1.0, None)
+    roomy = asked(device_bytes=peak, bandwidth_bytes_per_second=bandwidth, compute_seconds=3.0)
+    assert on_the_machine(roomy, unstated).fits
+    assert on_the_machine(roomy, unstated).step_seconds == (3.0, 4.0)
+
+
+def test_padding_is_what_an_even_share_would_not_hold():
+    (many,) = predict(Question("pi0", "tiny", ["fsdp2"], [64], precision="fp32", micro_batch=1))
+    assert many.padding_bytes == many.counted.shard.parameter_bytes - 188828 // 64
+    assert many.padding_bytes > 0.1 * many.counted.shard.parameter_bytes
+    assert many.activation_bytes > 0
+
+
+def test_wire_bytes_follow_the_ring():
+    assert Traffic(kind="all_reduce", calls=1, payload_bytes=800).wire_bytes(8) == 1400
+    assert Traffic(kind="reduce_scatter", calls=None, payload_bytes=800).wire_bytes(8) == 700
+
+
+RUNNER = CliRunner()
+ASKED = ["simulate", "pi0", "--size", "tiny", "--precision", "fp32", "--micro-batch", "2"]
+
+
+def test_the_command_prints_a_row_per_backend():
+    machine = ["--device-memory", "80GiB", "--bandwidth", "1GB", "--compute-seconds", "0.5"]
+    answer = RUNNER.invoke(app, [*ASKED, "--world", "4", "--backend", "ddp", *machine], catch_exceptions=False)
+    assert answer.exit_code == 0
+    rows = [line.split() for line in answer.output.splitlines() if line.startswith("ddp")]
+    assert [(row[1], row[7]) for row in rows] == [("4", "yes")]
+
+
+def test_json_has_the_sums_too():
+    answer = RUNNER.invoke(app, [*ASKED, "--world", "2", "--backend", "ddp", "--json"], catch_exceptions=False)
+    (one,) = json.loads(answer.output)
+    assert one["counted"]["traffic"] == [{"kind": "all_reduce", "calls": 1, "payload_bytes": 155932}]
+    assert one["peak_bytes"] > one["counted"]["shard"]["optimizer_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--backend", "fsdp3"], 'did you mean "fsdp"|did you mean "fsdp2"'),
+        (["--world", "8,x"], "--world = 'x'|numbers of ranks"),
+        (["--world", "0"], "numbers of ranks"),
+        (["--device-memory", "80"], "a number and its unit"),
+        (["--bandwidth", "50Gb"], "a number and its unit"),
+        (["--compute-seconds", "1"], "a --bandwidth beside it"),
+        (["--precision", "fp8"], "a precision"),
+        (["--world", "1", "--backend", "fsdp"], "FSDP1 does not shard over one rank"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(options, says):
+    with pytest.raises(BadInput, match=says):
+        RUNNER.invoke(app, [*ASKED, *options], catch_exceptions=False)
