@@ -11,7 +11,7 @@ from harness.display import Display, spoken
 from harness.estimate import Pace, plan_disk_bytes, plan_seconds, work_seconds
 from harness.plan import make_plan
 from harness.suite_file import load_suite
-from harness.work import Progress, Train, remaining_work
+from harness.work import Progress, TakeTurns, Train, remaining_work
 
 FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
 PLAN = make_plan("fsdp2", load_suite(FSDP2), "cpu-test", cuda=False)
@@ -48,7 +48,7 @@ def test_plain_output_says_where_it_is_and_how_long_is_left() -> None:
     assert lines[0].startswith(f"[1/{len(ALL)}] demonstrations for libero_object, tasks 0, 1 … (about ")
     assert [line.split()[0] for line in lines[1:2]] == ["10/50"]
     assert "50 kept" in lines[2]
-    assert lines[3].startswith(f"[2/{len(ALL)}] timing pi0-zero3, repeat 0")
+    assert lines[3].startswith(f"[2/{len(ALL)}] timing in turns, repeat 0: pi0-zero3, pi0-zero2, pi0-fsdp2, pi0-ddp")
 
 
 def test_what_failed_is_counted_in_what_follows() -> None:
@@ -71,7 +71,7 @@ def test_live_progress_fits_a_plain_terminal() -> None:
     shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", text.getvalue())
     lines = shown.replace("\r", "\n").splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(f"[2/{len(ALL)}, 1 failed] timing pi0-zero3, repeat 0" in line for line in lines)
+    assert any(f"[2/{len(ALL)}, 1 failed] timing in turns, repeat 0" in line for line in lines)
     assert any("step 12, loss 1.2345, 300 ms" in line and "left" in line for line in lines)
 
 
@@ -102,4 +102,5 @@ def test_an_estimate_falls_as_work_is_done() -> None:
     assert plan_seconds(PLAN, Progress()) > plan_seconds(PLAN, Progress(demonstrations_ready=True)) > 0
     assert all(work_seconds(work, 2) > 0 for work in ALL)
     assert plan_disk_bytes(PLAN) > 0
-    assert sum(isinstance(work, Train) for work in ALL) == len(PLAN.runs)
+    trained = [run for work in ALL for run in (work.runs if isinstance(work, TakeTurns) else [work])]
+    assert sum(isinstance(run, Train) for run in trained) == len(PLAN.runs)

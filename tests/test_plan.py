@@ -16,7 +16,7 @@ def plan(*overrides: str) -> Plan:
 
 
 def test_timed_runs_stand_in_abba_order() -> None:
-    timed = [(run.cell.label, run.repeat) for run in plan().runs if run.kind == "timing"]
+    timed = [(run.cell.label, run.repeat) for run in plan("throughput.repeats=2").runs if run.kind == "timing"]
     forward = ["pi0-zero3", "pi0-zero2", "pi0-fsdp2", "pi0-ddp"]
     assert timed == [(label, 0) for label in forward] + [(label, 1) for label in reversed(forward)]
 
@@ -52,7 +52,7 @@ def test_a_learning_run_per_backend_and_seed_and_an_arm_for_each() -> None:
 
 
 def test_a_gate_that_cannot_fire_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(BadInput, match=r"throughput.repeats = 2: expected at least (\d+)") as caught:
+    with pytest.raises(BadInput, match=r"throughput.repeats = 3: expected at least (\d+)") as caught:
         plan("purpose=gate")
     needed = int(str(caught.value).split("at least ")[1].split(",")[0])
     assert plan("purpose=gate", f"throughput.repeats={needed}").purpose == "gate"
