@@ -68,9 +68,10 @@ def parse_fault(plan: Plan, text: str) -> tuple[str, Plant]:
     """`pi0-fsdp2=sleep:0.2` as a cell's label and its fault. Raises BadInput."""
     label, _, fault = text.partition("=")
     kind, _, amount = fault.partition(":")
-    labels = list(dict.fromkeys(run.cell.label for run in plan.runs if run.kind is RunKind.TIMING))
+    timed = [run.cell for run in plan.runs if run.kind is RunKind.TIMING]
+    labels = list(dict.fromkeys(cell.label for cell in timed if cell.stack == "native"))
     if label not in labels:
-        raise BadInput("--plant", None, label, "a cell with timing runs", labels)
+        raise BadInput("--plant", None, label, "a cell of the native stack with timing runs", labels)
     try:
         return label, Plant.model_validate({"kind": kind, "amount": float(amount or 0)})
     except ValueError:

@@ -79,6 +79,11 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["run", FSDP2, "--models", "pi1"], 'did you mean "pi0"'),
         (["run", FSDP2, "--set", "purpose=gate"], "throughput.repeats = 3: expected at least"),
         (["run", FSDP2, "--set", "evaluation.protocol=mikro"], 'did you mean "micro"'),
+        (["run", FSDP2, "--set", "defaults.stack=trainer", "--profile"], "--profile: stack = 'trainer': expected"),
+        (
+            ["run", FSDP2, "--set", "backends.fsdp2.stack=trainer", "--plant", "pi0-fsdp2=sleep:0.2"],
+            "expected a cell of the native stack",
+        ),
         (["train", "--train-backend", "fsdpp"], "expected a backend (ddp, deepspeed, fsdp, fsdp2)"),
         (["train", "--zero-stage", "4", "--train-backend", "deepspeed"], "zero_stage = 4: expected 1, 2 or 3"),
         (

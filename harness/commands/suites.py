@@ -17,7 +17,7 @@ from harness.display import Display, spoken
 from harness.errors import BadInput, ExitCode
 from harness.estimate import plan_disk_bytes, plan_seconds
 from harness.machine import fingerprint
-from harness.plan import Plan, make_plan
+from harness.plan import Plan, RunKind, make_plan
 from harness.store import Store
 from harness.suite import Suite
 from harness.suite_file import load_suite, suite_from
@@ -134,10 +134,19 @@ def single_run_suite(
     }
 
 
+def _refuse_foreign_loops(plan: Plan) -> None:
+    """The trace is taken in our own loop; a stack that brings its own has none, which must not go unsaid."""
+    for run in plan.runs:
+        if run.kind is RunKind.TIMING and run.cell.stack != "native":
+            raise BadInput("--profile", "stack", run.cell.stack, f'"native" (cell {run.cell.label})')
+
+
 def run_plan(plan: Plan, suite_text: str, output: Output, profile: bool = False) -> ExitCode:
     from harness.report.terminal import show
     from harness.run import Workplace, carry_out
 
+    if profile:
+        _refuse_foreign_loops(plan)
     console = output.console
     command = shlex.join(["harness", *sys.argv[1:]])
     place = Workplace(output.store, output.baseline_folder, fingerprint(), command, profile)
