@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from rich.table import Table
 from harness.commands.models import chosen_precision
 from harness.errors import BadInput
 from harness.simulate.prediction import Question, predict
-from harness.simulate.records import Prediction
+from harness.simulate.records import Prediction, Refusal
 
 _UNITS = {"GB": 10**9, "GiB": 2**30, "TB": 10**12, "TiB": 2**40, "MB": 10**6, "MiB": 2**20}
 
@@ -37,20 +38,29 @@ class SimulationRequest:
 
 def simulate(request: SimulationRequest, as_json: bool) -> None:
     question = _question(request)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # DDP remarks that it cannot time `meta`
     with warnings.catch_warnings():
         # FSDP1 asks fake tensors for their addresses, and both FSDPs remark on the frozen parameters of a unit.
         warnings.simplefilter("ignore")
-        found = list(predict(question))
+        answers = list(predict(question))
     if as_json:
-        print(json.dumps([_plain(one) for one in found], indent=1))
+        print(json.dumps([_plain(one) for one in answers], indent=1))
         return
     console = Console()
+    found = [one for one in answers if isinstance(one, Prediction)]
     console.print(
         f"{question.model}, size {question.size}, {question.precision}, micro-batch {question.micro_batch}, "
-        f"accumulation {question.accumulation}: GB of the first rank before the update, GB of collectives per step",
+        f"accumulation {question.accumulation}",
         highlight=False,
     )
-    console.print(_table(found))
+    if found:
+        console.print("\nGB that the first rank holds before the update")
+        console.print(_memory(found))
+        console.print("\nGB per step: payload by kind and in how many calls, and what a ring sends per rank")
+        console.print(_communication(found))
+    for one in answers:
+        if isinstance(one, Refusal):
+            console.print(f"{one.backend} on {one.ranks}: {one.reason}", highlight=False, soft_wrap=True)
     if any(one.counted.method == "formula" for one in found):
         console.print("* by formula, not from DeepSpeed's engine: see docs/scale.md", highlight=False)
 
@@ -87,40 +97,44 @@ def _bytes(option: str, text: str) -> int:
     return int(float(parts[1]) * _UNITS[parts[2]])
 
 
-def _plain(one: Prediction) -> dict[str, object]:
+def _plain(one: Prediction | Refusal) -> dict[str, object]:
+    if isinstance(one, Refusal):
+        return one.model_dump()
     return one.model_dump(mode="json") | {"peak_bytes": one.peak_bytes, "wire_bytes": one.wire_bytes}
 
 
-def _table(found: list[Prediction]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("backend")
-    columns = ["ranks", "param", "grad", "optim", "padding", "peak"]
-    columns += ["fits"] if found[0].fits is not None else []
-    columns += ["gather", "scatter", "reduce", "sent"]
-    timed = found[0].communication_seconds is not None
-    columns += ["comm s"] if timed else []
-    columns += ["step s"] if found[0].step_seconds is not None else []
-    for column in columns:
-        table.add_column(column, justify="right")
+def _memory(found: list[Prediction]) -> Table:
+    table = _new_table("param", "grad", "optim", "padding", "peak", *(["fits"] if found[0].fits is not None else []))
     for one in found:
-        table.add_row(one.backend + ("*" if one.counted.method == "formula" else ""), *_cells(one))
+        shard = one.counted.shard
+        held = (shard.parameter_bytes, shard.gradient_bytes, shard.optimizer_bytes, one.padding_bytes, one.peak_bytes)
+        fits = [] if one.fits is None else ["yes" if one.fits else "no"]
+        table.add_row(*_name(one), *(_gigabytes(count) for count in held), *fits)
     return table
 
 
-def _cells(one: Prediction) -> list[str]:
-    shard = one.counted.shard
-    cells = [str(one.ranks)]
-    held = (shard.parameter_bytes, shard.gradient_bytes, shard.optimizer_bytes, one.padding_bytes, one.peak_bytes)
-    cells += [_gigabytes(count) for count in held]
-    if one.fits is not None:
-        cells.append("yes" if one.fits else "no")
-    cells += [_traffic(one, kind) for kind in ("all_gather", "reduce_scatter", "all_reduce")]
-    cells.append(_gigabytes(one.wire_bytes))
-    if one.communication_seconds is not None:
-        cells.append(f"{one.communication_seconds:.3g}")
-    if one.step_seconds is not None:
-        cells.append("{:.3g}-{:.3g}".format(*one.step_seconds))
-    return cells
+def _communication(found: list[Prediction]) -> Table:
+    times = ["comm. s"] if found[0].communication_seconds is not None else []
+    times += ["step s"] if found[0].step_seconds is not None else []
+    table = _new_table("gather", "scatter", "reduce", "sent", *times)
+    for one in found:
+        payloads = (_traffic(one, kind) for kind in ("all_gather", "reduce_scatter", "all_reduce"))
+        seconds = [] if one.communication_seconds is None else [f"{one.communication_seconds:.3g}"]
+        seconds += [] if one.step_seconds is None else ["{:.3g}-{:.3g}".format(*one.step_seconds)]
+        table.add_row(*_name(one), *payloads, _gigabytes(one.wire_bytes), *seconds)
+    return table
+
+
+def _new_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)  # all columns fit into 80 characters
+    table.add_column("backend")
+    for column in ("ranks", *columns):
+        table.add_column(column, justify="right")
+    return table
+
+
+def _name(one: Prediction) -> tuple[str, str]:
+    return one.backend + ("*" if one.counted.method == "formula" else ""), str(one.ranks)
 
 
 def _traffic(one: Prediction, kind: str) -> str:

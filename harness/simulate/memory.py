@@ -6,7 +6,8 @@ Activations are the tensors that autograd keeps of one micro-batch, parameters a
 - FSDP1, FSDP2: the root's own parameters, which stay after the forward, and two layers', since the next one is
   fetched while one computes; and the gradients of one unit, whole, in float32, on their way to be reduced. With the
   whole model as one unit both are the model.
-- ZeRO: one bucket of gradients in float32; stage 3 also `max_live_parameters`, or the model if that is smaller.
+- ZeRO: one bucket of gradients in float32; stage 3 also `max_live_parameters`, or the model if that is smaller. No
+  bucket splits a parameter, and none is gathered in parts: the largest one is the least.
 
 Allocator overhead, kernels' workspaces and what a recomputed layer holds for the time of its backward are left out.
 """
@@ -56,10 +57,11 @@ def gathered_bytes(cell: Cell) -> int:
         model = build(cell.model, cell.size, cell.layout)
     prepare_model(model, cell)
     width, options = 2 if cell.precision == "bf16" else 4, cell.backend
-    whole = sum(parameter.numel() for parameter in model.parameters())
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    whole, largest = sum(sizes), max(sizes)
     if isinstance(options, DeepSpeedOptions):
-        live = min(options.max_live_parameters, whole) if options.zero_stage == 3 else 0
-        return width * live + 4 * min(options.reduce_bucket_size, whole)
+        live = max(min(options.max_live_parameters, whole), largest) if options.zero_stage == 3 else 0
+        return width * live + 4 * max(min(options.reduce_bucket_size, whole), largest)
     if isinstance(options, FsdpOptions | Fsdp2Options):
         root, layers = unit_sizes(model) if options.wrap == "layers" else (whole, [])
         pair = max((sum(two) for two in pairwise(layers)), default=0)

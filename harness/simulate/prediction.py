@@ -10,7 +10,7 @@ from harness.backends.options import BackendOptions, DeepSpeedOptions
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.plan import Cell
-from harness.simulate.records import VARIANTS, Counted, Prediction
+from harness.simulate.records import VARIANTS, Counted, Prediction, Refusal
 from harness.suite import Data
 
 REAL_PARAMETERS = 50_000_000
@@ -39,21 +39,27 @@ class Question:
     compute_seconds: float | None = None
 
 
-def predict(question: Question) -> Iterator[Prediction]:
+def predict(question: Question) -> Iterator[Prediction | Refusal]:
     """One by one, backend by backend.
 
     Raises:
-        BadInput: no such backend, model or size, or a cell that cannot run anywhere.
+        BadInput: no such backend, model or size.
+        MachineFault: DeepSpeed's own process has failed.
     """
     for name in question.backends:
         if name not in VARIANTS:
             raise BadInput("--backend", None, name, "a backend to simulate", VARIANTS)
+    from harness.simulate.memory import activation_bytes
+
+    activations: int | None = None  # neither a backend's matter nor one of ranks
     for name in question.backends:
         for ranks in question.worlds:
             cell = _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks)
             if reason := unsupported(cell, cuda=False):
-                raise BadInput(cell.label, "--world", ranks, f"what can run: {reason}")
-            yield _predicted(question, name, cell)
+                yield Refusal(backend=name, ranks=ranks, reason=reason)
+                continue
+            activations = activation_bytes(cell) if activations is None else activations
+            yield _predicted(question, name, cell, activations)
 
 
 def _cell(question: Question, options: BackendOptions, label: str, ranks: int) -> Cell:
@@ -71,8 +77,8 @@ def _cell(question: Question, options: BackendOptions, label: str, ranks: int) -
     )
 
 
-def _predicted(question: Question, name: str, cell: Cell) -> Prediction:
-    from harness.simulate.memory import activation_bytes, gathered_bytes
+def _predicted(question: Question, name: str, cell: Cell, activations: int) -> Prediction:
+    from harness.simulate.memory import gathered_bytes
 
     counted = _counted(cell)
     prediction = Prediction(
@@ -85,7 +91,7 @@ def _predicted(question: Question, name: str, cell: Cell) -> Prediction:
         accumulation=cell.accumulation,
         counted=counted,
         padding_bytes=_padding_bytes(cell, name, counted),
-        activation_bytes=activation_bytes(cell),
+        activation_bytes=activations,
         gathered_bytes=gathered_bytes(cell),
         fits=None,
         communication_seconds=None,

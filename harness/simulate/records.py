@@ -49,6 +49,15 @@ class Counted(Value):
     """By kind, in alphabetical order."""
 
 
+class Refusal(Value):
+    """What cannot run, there or anywhere, and why."""
+
+    backend: str
+    """A key of `VARIANTS`."""
+    ranks: int
+    reason: str
+
+
 class Prediction(Value):
     """One model under one backend on so many ranks."""
 

@@ -17,7 +17,7 @@ from harness.cli import app
 from harness.errors import BadInput
 from harness.plan import Cell
 from harness.simulate.prediction import Question, on_the_machine, predict
-from harness.simulate.records import VARIANTS, Counted, Traffic
+from harness.simulate.records import VARIANTS, Counted, Prediction, Traffic
 from harness.simulate.zero import by_formula
 
 Payloads = dict[str, tuple[int, int]]
@@ -183,6 +183,7 @@ def test_the_machine_decides_what_fits_and_how_long_it_takes():
         return Question("pi0", "tiny", ["ddp"], [4], precision="fp32", micro_batch=2, **machine)
 
     (unstated,) = predict(asked())
+    assert isinstance(unstated, Prediction)
     assert (unstated.fits, unstated.communication_seconds, unstated.step_seconds) == (None, None, None)
     assert unstated.wire_bytes == 2 * 155932 * 3 / 4
     assert unstated.peak_bytes > 188828 + 155932 + 312080
@@ -215,7 +216,9 @@ def test_the_command_prints_a_row_per_backend():
     answer = RUNNER.invoke(app, [*ASKED, "--world", "4", "--backend", "ddp", *machine], catch_exceptions=False)
     assert answer.exit_code == 0
     rows = [line.split() for line in answer.output.splitlines() if line.startswith("ddp")]
-    assert [(row[1], row[7]) for row in rows] == [("4", "yes")]
+    memory, communication = rows
+    assert (memory[1], memory[-1]) == ("4", "yes")
+    assert communication[1:] == ["4", "0.000156", "in", "1", "0.000234", "0.000234", "0.5-0.5"]
 
 
 def test_json_has_the_sums_too():
@@ -223,6 +226,12 @@ def test_json_has_the_sums_too():
     (one,) = json.loads(answer.output)
     assert one["counted"]["traffic"] == [{"kind": "all_reduce", "calls": 1, "payload_bytes": 155932}]
     assert one["peak_bytes"] > one["counted"]["shard"]["optimizer_bytes"]
+
+
+def test_what_cannot_run_is_a_line_with_its_reason():
+    answer = RUNNER.invoke(app, [*ASKED, "--world", "1", "--backend", "fsdp"], catch_exceptions=False)
+    assert answer.exit_code == 0
+    assert "fsdp on 1: FSDP1 does not shard over one rank" in answer.output
 
 
 @pytest.mark.parametrize(
@@ -235,7 +244,6 @@ def test_json_has_the_sums_too():
         (["--bandwidth", "50Gb"], "a number and its unit"),
         (["--compute-seconds", "1"], "a --bandwidth beside it"),
         (["--precision", "fp8"], "a precision"),
-        (["--world", "1", "--backend", "fsdp"], "FSDP1 does not shard over one rank"),
     ],
 )
 def test_what_cannot_be_answered_is_said(options, says):
