@@ -94,10 +94,6 @@ RECORDED_ZERO = [
         "pi0", "tiny", "zero2", 2, 4, 2, (188828, 0, 233908), {"all_gather": (1, 155936), "all_reduce": (3, 311868)}
     ),
     Recorded(
-        "pi0", "tiny", "zero3", 2, 4, 2, (94416, 77968, 233908),
-        {"all_gather": (2, 311872), "all_reduce": (1, 4), "reduce_scatter": (2, 311872)},
-    ),
-    Recorded(
         "pi05", "micro", "zero3", 2, 8, 1, (3695184, 3432784, 10298356),
         {"all_gather": (34, 6865568), "all_reduce": (1, 8), "reduce_scatter": (1, 6865568)},
     ),
