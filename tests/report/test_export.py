@@ -78,7 +78,7 @@ def test_junit_is_the_gates(output: Output, tmp_path: Path) -> None:
 
 
 def test_every_format_of_the_help_is_there(output: Output) -> None:
-    from harness.cli import export_result
+    from harness.cli.results import export_result
 
     text = json.dumps([str(part) for part in export_result.__annotations__.values()])
     assert all(name in text for name in FORMATS)
