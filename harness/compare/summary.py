@@ -7,7 +7,7 @@ import statistics
 from harness.backends.options import DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.compare.metrics import METRICS, read
 from harness.compare.results import Results, ended_well
-from harness.compare.throughput import STEADY
+from harness.compare.throughput import counts
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.records import Value
@@ -26,7 +26,7 @@ class CellSummary(Value):
     planned_runs: int
     """Timing runs."""
     used_runs: int
-    """Timing runs behind the figures of speed: the steady ones, or all when none is."""
+    """Timing runs behind the figures of speed: those that count (`throughput.counts`), or all when none does."""
     steady: bool | None
     step_seconds: float | None
     """Geometric mean over runs of their median step time."""
@@ -56,7 +56,7 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
     timing = ended_well(results.of(label, RunKind.TIMING))
     learning = ended_well(results.of(label, RunKind.LEARNING))
     timed = [run for run in timing if run.speed is not None]
-    steady = [run for run in timed if run.speed is not None and run.speed.steadiness == STEADY]
+    steady = [run for run in timed if counts(run)]
     used = steady or timed
     every = timing + learning
     facts = next((run for run in every if run.in_force is not None), None)

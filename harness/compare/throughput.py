@@ -163,6 +163,14 @@ def _detectable(log_ratio_values: list[float], gate: Gate) -> float | None:
     return ratio_of(found)
 
 
+def counts(run: RunRecord) -> bool:
+    """Whether a run's own figures of speed are shown: it settled, or it took turns.
+
+    Where runs take turns, what unsettled one unsettled its partners, and steadiness is asked of pairs.
+    """
+    return run.speed is not None and (run.in_turns is not None or run.speed.steadiness == STEADY)
+
+
 def steady_pair(a: RunRecord, b: RunRecord) -> bool:
     """Runs that took turns with each other are judged by their ratio; others, each by itself."""
     if a.speed is None or b.speed is None:

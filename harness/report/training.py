@@ -39,8 +39,9 @@ def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -
     table = Table(
         ["Backend", "Step ms", "Samples/s", "Tokens/s", *(f"vs {backend_key(r)}" for r in references), "Runs"],
         reading=f"Step: geometric mean over fresh process groups of the median step of the slowest rank. vs: how many "
-        f"times faster than that cell, with its {comparison.confidence:.0%} interval over ABBA pairs; [–] is one pair "
-        "or no steady one. Bold: shown different. Runs: used of planned; ~ marks figures of runs that never settled.",
+        f"times faster than that cell, with its {comparison.confidence:.0%} interval over pairs of runs; [–] is one "
+        "pair or no steady one. Bold: shown different. Runs: used of planned; ~ marks figures of runs that never "
+        "settled.",
         spare=("Tokens/s", "Runs", "Samples/s"),
     )
     for cell in cells:

@@ -4,7 +4,7 @@ import pytest
 from comparison_records import a_failed_run, a_run, a_speed
 
 from harness.compare.family import settle
-from harness.compare.throughput import Finding, judge_speedup, measure_speedup, pair_runs
+from harness.compare.throughput import Finding, counts, judge_speedup, measure_speedup, pair_runs
 from harness.compare.verdict import Verdict
 from harness.suite import Gate
 from harness.train.records import InTurns, Outcome, RunRecord
@@ -92,6 +92,12 @@ def test_runs_in_turns_are_judged_by_their_ratio_and_only_within_their_block() -
     settling = in_turns(new, "one", [0.9] * 4 + [0.5] * 5)
     assert verdict(old, settling)[0] is Verdict.UNSTEADY
     assert verdict(old, in_turns(new, "another", [s / 2 for s in slowing]))[0] is Verdict.UNSTEADY
+
+
+def test_a_run_s_own_figures_are_shown_when_it_settled_or_took_turns() -> None:
+    settled, slowing = timed("zero3", [1.0]), timed("zero3", [1.0], "SLOWING")
+    assert [counts(run) for run in (*settled, *slowing, *in_turns(slowing, "one", [1.0] * 8))] == [True, False, True]
+    assert not counts(a_failed_run())
 
 
 def test_cpu_time_is_a_second_figure() -> None:

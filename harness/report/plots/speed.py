@@ -10,7 +10,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.metrics import METRICS, read
 from harness.compare.results import Results, ended_well, model_key, unique
 from harness.compare.summary import CellSummary
-from harness.compare.throughput import STEADY, Speedup
+from harness.compare.throughput import Speedup, counts
 from harness.plan import Plan, RunKind
 from harness.report.figures import number, pair, plural, ratio
 from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper, style
@@ -43,7 +43,7 @@ def throughput(comparison: Comparison, results: Results, theme: Theme) -> Drawin
     for row, (label, found) in enumerate(runs.items()):
         look = style(models.index(model_key(label)), theme)
         figures = _samples_per_second(found)
-        used = _samples_per_second([r for r in found if r.speed and r.speed.steadiness == STEADY]) or figures
+        used = _samples_per_second([r for r in found if counts(r)]) or figures
         centre = _geometric(used, comparison.confidence)
         ax.plot(figures, [row] * len(figures), "|", color=theme.muted, markersize=11)
         _whisker(ax, centre, row, str(look["color"]), str(look["marker"]))
