@@ -97,7 +97,7 @@ def test_runs_in_turns_are_judged_by_their_ratio_and_only_within_their_block() -
 def test_a_run_s_own_figures_are_shown_when_it_settled_or_took_turns() -> None:
     settled, slowing = timed("zero3", [1.0]), timed("zero3", [1.0], "SLOWING")
     assert [counts(run) for run in (*settled, *slowing, *in_turns(slowing, "one", [1.0] * 8))] == [True, False, True]
-    assert not counts(a_failed_run())
+    assert not counts(a_failed_run("zero3", Outcome.CRASHED))
 
 
 def test_cpu_time_is_a_second_figure() -> None:
