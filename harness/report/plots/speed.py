@@ -50,7 +50,7 @@ def throughput(comparison: Comparison, results: Results, theme: Theme) -> Drawin
         words.append(f"{label} {number(centre.estimate)} from {len(used)} of {plural(len(figures), 'run')}")
     _rows(ax, list(runs))
     ax.set_xlim(left=0)
-    ax.set_xlabel(f"samples/s: every run (bars); steady runs' geometric mean, {comparison.confidence:.0%} interval")
+    ax.set_xlabel(f"samples/s: every run (bars); their geometric mean, {comparison.confidence:.0%} interval")
     return Drawing("throughput", "Throughput", f"Samples per second by cell: {'; '.join(words)}.", figure)
 
 
@@ -159,9 +159,11 @@ def _plain_ratio_ticks(ax: Axes, low: float, high: float) -> None:
     from matplotlib.ticker import NullFormatter
 
     candidates = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100)
-    inside = [tick for tick in candidates if low <= tick <= high]
-    while len(inside) > 9:
-        inside = [tick for tick in inside if tick == 1 or inside.index(tick) % 2 == 0]
+    room = math.log(high / low) / 11  # what a label takes
+    inside: list[float] = []
+    for tick in sorted(candidates, key=lambda each: abs(math.log(each))):  # 1 first, then outwards
+        if low <= tick <= high and all(abs(math.log(tick / other)) >= room for other in inside):
+            inside.append(tick)
     ax.set_xticks(inside, [f"{tick:g}×" for tick in inside])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xticks([], minor=True)
