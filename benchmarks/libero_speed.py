@@ -92,7 +92,6 @@ class Counted:
 class Ours:
     def __init__(self, task_suite: str, watch: Stopwatch | None) -> None:
         self.scene = Scene(task(task_suite, 0), PROTOCOL)
-        self.watch = watch
         if watch is not None:
             arm, domain = self.scene._arm, self.scene._domain
             arm._mujoco = Counted(arm._mujoco, watch)
@@ -177,7 +176,7 @@ def work(task_suite: str, episodes: int, ready: Barrier, answers: Any) -> None:
 
 
 def scaling(task_suite: str, episodes: int) -> float:
-    """Two workers' rate over one's, on two cores. A second worker idles while the first is measured alone."""
+    """Two workers' rate over one's, on two cores; one after the other, each with its own processes."""
     rates = {count: _rate(task_suite, count, episodes) for count in (1, 2)}
     return rates[2] / rates[1]
 

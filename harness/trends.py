@@ -7,13 +7,11 @@ import statistics
 from harness.compare.baseline import Baseline
 from harness.compare.gated import gated_metrics
 from harness.compare.results import unique
+from harness.compare.throughput import STEADY
 from harness.compare.trend import Point, Trend, trend
 from harness.history import History, PastRun
 from harness.plan import Plan, RunKind
 from harness.train.records import Outcome
-
-STEADY = "STEADY"
-"""What a run's step times must be to stand in a series (`harness.train.meter`)."""
 
 
 def trends(history: History, plan: Plan, baseline: Baseline | None, latest: str) -> list[Trend]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import httpx
@@ -24,11 +25,8 @@ _SEED_BITS = 31
 """A seed must fit what servers seed with it; NumPy's takes 32 bits."""
 
 
-class DexboticPolicy:
-    """A policy behind `POST /process_frame`.
-
-    The state travels with the second image and not without it, as in the benchmark's configurations: one image and no
-    state for CogACT, two and the state for pi0, pi05 and DM0.
+class _Server(ABC):
+    """A policy behind one of Dexbotic's servers, which keep nothing that must be freed when an episode ends.
 
     Args:
         url: `http://host:port`.
@@ -42,11 +40,22 @@ class DexboticPolicy:
         """One chunk float64 (T, 7) per look. Raises PolicyFault when there is no answer, or none that is a chunk."""
         return [self._answer(look) for look in looks]
 
-    def ended(self, key: EpisodeKey, success: bool) -> None:
-        """The server keeps nothing that must be freed; `episode_first_frame` tells it of a new episode."""
+    def ended(self, key: EpisodeKey, success: bool) -> None:  # noqa: B027 - whole as it is
+        """Tells the server nothing."""
 
     def close(self) -> None:
         self._http.close()
+
+    @abstractmethod
+    def _answer(self, look: Look) -> Chunk: ...
+
+
+class DexboticPolicy(_Server):
+    """A policy behind `POST /process_frame`; `episode_first_frame` tells it of a new episode.
+
+    The state travels with the second image and not without it, as in the benchmark's configurations: one image and no
+    state for CogACT, two and the state for pi0, pi05 and DM0.
+    """
 
     def _answer(self, look: Look) -> Chunk:
         form = {"text": look.prompt, "temperature": _TEMPERATURE, "episode_first_frame": str(look.replan == 0)}
@@ -58,38 +67,16 @@ class DexboticPolicy:
         return actions[0] if actions.ndim == 3 and len(actions) == 1 else actions
 
 
-class DexboticV1Policy:
-    """A policy behind `POST /v1/infer`: it takes a seed.
-
-    Args:
-        url: `http://host:port`.
-        patience: how long to wait for the server.
-    """
-
-    def __init__(self, url: str, patience: Patience | None = None) -> None:
-        self._http = _Http(url, patience or Patience())
-
-    def act(self, looks: list[Look]) -> list[Chunk]:
-        """One chunk float64 (T, 7) per look. Raises PolicyFault when there is no answer, or none that is a chunk."""
-        return [self._answer(look) for look in looks]
-
-    def ended(self, key: EpisodeKey, success: bool) -> None:
-        """Nothing is kept."""
-
-    def close(self) -> None:
-        self._http.close()
+class DexboticV1Policy(_Server):
+    """A policy behind `POST /v1/infer`: it takes a seed."""
 
     def _answer(self, look: Look) -> Chunk:
-        images = {str(number): base64.b64encode(png(image)).decode() for number, image in _numbered(look)}
+        numbered = enumerate(look.images.values(), 1)
+        images = {str(number): base64.b64encode(png(image)).decode() for number, image in numbered}
         observation = {"prompt": look.prompt, "images": images, "state": look.state.tolist()}
         sampling = {"seed": look.seed % 2**_SEED_BITS}
-        return _actions(
-            self._http.post("/v1/infer", json={"observation": observation, "sampling": sampling}), "actions"
-        )
-
-
-def _numbered(look: Look) -> Any:
-    return enumerate(look.images.values(), 1)
+        content = {"observation": observation, "sampling": sampling}
+        return _actions(self._http.post("/v1/infer", json=content), "actions")
 
 
 def _actions(answer: Any, key: str) -> Chunk:
