@@ -79,3 +79,15 @@ BACKENDS: dict[str, type[DdpOptions] | type[FsdpOptions] | type[Fsdp2Options] | 
     "fsdp2": Fsdp2Options,
     "deepspeed": DeepSpeedOptions,
 }
+
+VARIANTS: dict[str, BackendOptions] = {
+    "ddp": DdpOptions(),
+    "fsdp": FsdpOptions(),
+    "fsdp2": Fsdp2Options(),
+    "fsdp2-root": Fsdp2Options(wrap="root"),
+    "zero1": DeepSpeedOptions(zero_stage=1),
+    "zero2": DeepSpeedOptions(zero_stage=2),
+    "zero3": DeepSpeedOptions(zero_stage=3),
+}
+"""What `harness simulate` and `harness validate` may name with --backend, with the options a suite's cell has when it
+gives none."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.backends.footprint import Precision
-from harness.backends.options import BackendOptions, DeepSpeedOptions
+from harness.backends.options import VARIANTS, BackendOptions, DeepSpeedOptions
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.plan import Cell
-from harness.simulate.records import VARIANTS, Counted, Prediction, Refusal
+from harness.simulate.records import Counted, Prediction, Refusal
 from harness.suite import Data
 
 REAL_PARAMETERS = 50_000_000

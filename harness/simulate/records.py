@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.backends.options import BackendOptions, DdpOptions, DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.records import Value
 from harness.train.records import CollectiveKind, ShardBytes, ring_bytes
-
-VARIANTS: dict[str, BackendOptions] = {
-    "ddp": DdpOptions(),
-    "fsdp": FsdpOptions(),
-    "fsdp2": Fsdp2Options(),
-    "fsdp2-root": Fsdp2Options(wrap="root"),
-    "zero1": DeepSpeedOptions(zero_stage=1),
-    "zero2": DeepSpeedOptions(zero_stage=2),
-    "zero3": DeepSpeedOptions(zero_stage=3),
-}
-"""What `harness simulate --backend` may name, with the options a suite's cell has when it gives none."""
 
 Method = Literal["engine", "formula"]
 """`engine`: the backend itself made the steps, on a process group that moves nothing. `formula`: see
@@ -53,7 +41,7 @@ class Refusal(Value):
     """What cannot run, there or anywhere, and why."""
 
     backend: str
-    """A key of `VARIANTS`."""
+    """A key of `harness.backends.options.VARIANTS`."""
     ranks: int
     reason: str
 
@@ -64,7 +52,7 @@ class Prediction(Value):
     model: str
     size: str
     backend: str
-    """A key of `VARIANTS`."""
+    """A key of `harness.backends.options.VARIANTS`."""
     ranks: int
     precision: str
     micro_batch: int

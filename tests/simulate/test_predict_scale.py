@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from harness.backends.footprint import Strategy, static_bytes
-from harness.backends.options import DeepSpeedOptions
+from harness.backends.options import VARIANTS, DeepSpeedOptions
 from harness.cli import app
 from harness.errors import BadInput
 from harness.plan import Cell
 from harness.simulate.prediction import Question, on_the_machine, predict
-from harness.simulate.records import VARIANTS, Counted, Prediction, Traffic
+from harness.simulate.records import Counted, Prediction, Traffic
 from harness.simulate.zero import by_formula
 
 Payloads = dict[str, tuple[int, int]]
