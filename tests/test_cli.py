@@ -96,6 +96,8 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--episodes", "51"], "1 to 50"),
         (["evaluate", "--policy", "still", "--task-suite", "libero_90", "--tasks", "90"], "task numbers from 0 to 89"),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal_swop"], 'did you mean "libero_goal_swap"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_10,libero_gaol"], 'did you mean "libero_goal"'),
+        (["evaluate", "--policy", "still", "--task-suite", "libero_goal, libero_goal"], "each task suite once"),
         (["evaluate", "--policy", "wz://a:1", "--task-suite", "libero_goal"], 'did you mean "ws"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--control", "exprt"], 'mean "expert"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--executor", "rya"], 'mean "ray"'),

@@ -23,9 +23,10 @@ def evaluate(
         ),
     ],
     task_suite: Annotated[
-        str, typer.Option(help="libero_spatial, _object, _goal, _10, _90, or a variant such as libero_goal_swap.")
+        str,
+        typer.Option(help='libero_spatial, _object, _goal, _10, _90, a variant such as libero_goal_swap; or "a,b".'),
     ],
-    tasks: Annotated[str, typer.Option(help='Task numbers: "0,3,5-9", or all.')] = "all",
+    tasks: Annotated[str, typer.Option(help='Task numbers in each: "0,3,5-9", or all.')] = "all",
     episodes: Annotated[int, typer.Option(help="Episodes per task, from initial state 0 on.")] = 10,
     protocol: Annotated[str, typer.Option(help="Preset of the evaluation protocol.")] = "micro",
     replan_steps: Annotated[int | None, typer.Option(help="Actions executed per chunk, if not the preset's.")] = None,

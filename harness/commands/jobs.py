@@ -23,6 +23,7 @@ from harness.suite_file import explain
 class EvaluationRequest:
     policy: str
     task_suite: str
+    """Several are separated by commas."""
     tasks: str
     episodes: int
     protocol: str
@@ -80,7 +81,7 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
     tables = {
         "protocol": request.protocol,
         "arms": ["expert"],
-        "scopes": [_scope(request)],
+        "scopes": _scopes(request),
         "workers": request.workers,
         "replan_steps": request.replan_steps,
         "executor": request.executor,
@@ -107,12 +108,20 @@ def _arm(policy: str) -> PlannedArm:
     return PlannedArm(name="checkpoint", checkpoint=str(folder.resolve()))
 
 
-def _scope(request: EvaluationRequest) -> Scope:
+def _scopes(request: EvaluationRequest) -> list[Scope]:
+    """One for each task suite that is named."""
     if not 1 <= request.episodes <= INITIAL_STATES:
         raise BadInput("--episodes", None, request.episodes, f"1 to {INITIAL_STATES}: a task's initial states")
+    names = [name.strip() for name in request.task_suite.split(",")]
+    if len(set(names)) < len(names):
+        raise BadInput("--task-suite", None, request.task_suite, "each task suite once")
+    return [_scope(name, request) for name in names]
+
+
+def _scope(task_suite: str, request: EvaluationRequest) -> Scope:
     tables = {
-        "task_suite": request.task_suite,
-        "tasks": list(range(task_count(request.task_suite))) if request.tasks == "all" else _tasks(request.tasks),
+        "task_suite": task_suite,
+        "tasks": list(range(task_count(task_suite))) if request.tasks == "all" else _tasks(request.tasks),
         "initial_states": f"0-{request.episodes - 1}",
     }
     try:
