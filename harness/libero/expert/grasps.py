@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.libero.geometry import Array, yaw_rotation
 from harness.libero.world import World
@@ -83,66 +84,66 @@ def _search(own: Array, others: list[Array], yaw: float, middle: Array) -> list[
     mine, obstacles = _boxes([own], turn), _boxes(others, turn)
     everything = _Boxes(np.concatenate([mine.low, obstacles.low]), np.concatenate([mine.high, obstacles.high]))
     origin = turn[:2, :2].T @ middle
-    floor = float(mine.low[:, 2].min())
-    found: list[tuple[float, Array, float]] = []
     xs = np.arange(mine.low[:, 0].min(), mine.high[:, 0].max() + _GRID_M, _GRID_M)
     ys = np.arange(mine.low[:, 1].min() - _GRID_M, mine.high[:, 1].max() + _GRID_M, _GRID_M)
-    near = _near(everything, mine)
-    for x in np.append(xs, origin[0]):
-        for y in np.append(ys, origin[1]):
-            site = _site_at(np.array([x, y]), floor, mine, near)
-            if site is None:
-                continue
-            height, slack = site
-            away = float(np.linalg.norm(np.array([x, y]) - origin))
-            cost = away + _YAW_COST_M * abs(yaw) - _TIGHT_COST * min(slack, 0.01)
-            found.append((cost, np.append(turn[:2, :2] @ np.array([x, y]), height), yaw))
-    return found
+    grid = np.meshgrid(np.append(xs, origin[0]), np.append(ys, origin[1]), indexing="ij")
+    sites = np.stack(grid, axis=-1).reshape(-1, 2)
+    heights, slacks = _heights(sites, mine, _near(everything, mine))
+    free = np.isfinite(heights)
+    sites, heights, slacks = sites[free], heights[free], slacks[free]
+    away = np.linalg.norm(sites - origin, axis=1)
+    costs = away + _YAW_COST_M * abs(yaw) - _TIGHT_COST * np.minimum(slacks, 0.01)
+    places = np.column_stack([sites @ turn[:2, :2].T, heights])
+    return [(float(cost), place, yaw) for cost, place in zip(costs, places, strict=True)]
 
 
-def _site_at(at: Array, floor: float, mine: _Boxes, near: _Boxes) -> tuple[float, float] | None:
-    """Height of the gripper site and the slack beside the fingers, for a grasp centred at `at` in the turned frame."""
-    across = (mine.low[:, 0] < at[0] + _PAD_HALF_WIDTH) & (mine.high[:, 0] > at[0] - _PAD_HALF_WIDTH)
-    between = across & (mine.low[:, 1] < at[1] + _FINGER_INNER) & (mine.high[:, 1] > at[1] - _FINGER_INNER)
-    if not between.any():
-        return None
-    top = float(mine.high[between, 2].max())
+def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array]:
+    """For grasps centred at `sites` (n, 2), in the turned frame: the height of the gripper site, infinite where none is
+    free, and the slack beside the fingers."""
+    heights, slacks = np.full(len(sites), np.inf), np.zeros(len(sites))
+    floor = float(mine.low[:, 2].min())
+    between = _within(sites, mine, _PAD_HALF_WIDTH, _FINGER_INNER)
+    tops = np.where(between, mine.high[:, 2], -np.inf).max(axis=1)
+    open_ = np.isfinite(tops)
     for depth in _DEPTHS_M:
-        height = max(top - depth, floor + FINGERTIP_BELOW_M + _MARGIN_M)
+        height = np.maximum(tops - depth, floor + FINGERTIP_BELOW_M + _MARGIN_M)
         tip = height - FINGERTIP_BELOW_M
-        if top - tip < _LEAST_BITE_M:
-            return None
-        held = between & (mine.high[:, 2] > tip)
-        slack = _finger_slack(at, tip, near, float(mine.low[held, 1].min()), float(mine.high[held, 1].max()))
-        if slack >= _MARGIN_M and not _palm_hits(at, height, near):
-            return height, slack
-    return None
+        open_ &= tops - tip >= _LEAST_BITE_M
+        chosen = np.flatnonzero(open_)
+        slack = _finger_slack(sites[chosen], tip[chosen], near, mine, between[chosen])
+        fits = (slack >= _MARGIN_M) & ~_palm_hits(sites[chosen], height[chosen], near)
+        taken = chosen[fits]
+        heights[taken], slacks[taken] = height[taken], slack[fits]
+        open_[taken] = False
+    return heights, slacks
 
 
-def _finger_slack(at: Array, tip: float, near: _Boxes, held_low: float, held_high: float) -> float:
+def _within(sites: Array, boxes: _Boxes, half_x: float, half_y: float) -> NDArray[np.bool_]:
+    """Which boxes reach into the rectangle about each site: (sites, boxes)."""
+    x, y = sites[:, 0, None], sites[:, 1, None]
+    along = (boxes.low[:, 0] < x + half_x) & (boxes.high[:, 0] > x - half_x)
+    return np.asarray(along & (boxes.low[:, 1] < y + half_y) & (boxes.high[:, 1] > y - half_y))
+
+
+def _finger_slack(sites: Array, tips: Array, near: _Boxes, mine: _Boxes, between: NDArray[np.bool_]) -> Array:
     """Free room between the open fingers and what they enclose; negative when a finger would hit something."""
-    in_the_way = (
-        (near.high[:, 2] > tip - _MARGIN_M)
-        & (near.low[:, 0] < at[0] + _FINGER_HALF_WIDTH)
-        & (near.high[:, 0] > at[0] - _FINGER_HALF_WIDTH)
-    )
-    low, high = near.low[in_the_way, 1] - at[1], near.high[in_the_way, 1] - at[1]
-    hits = ((low < _FINGER_OUTER) & (high > _FINGER_INNER)) | ((low < -_FINGER_INNER) & (high > -_FINGER_OUTER))
-    if hits.any():
-        return -1.0
-    return float(min(_FINGER_INNER - (held_high - at[1]), _FINGER_INNER + (held_low - at[1])))
+    middles = sites[:, 1]
+    held = between & (mine.high[:, 2] > tips[:, None])
+    lowest = np.where(held, mine.low[:, 1], np.inf).min(axis=1)
+    highest = np.where(held, mine.high[:, 1], -np.inf).max(axis=1)
+    slack = np.minimum(_FINGER_INNER - (highest - middles), _FINGER_INNER + (lowest - middles))
+    deep = near.high[:, 2] > tips[:, None] - _MARGIN_M
+    beside = (_FINGER_OUTER - _FINGER_INNER) / 2
+    hits = np.zeros(len(sites), dtype=bool)
+    for side in (1.0, -1.0):
+        finger = sites + np.array([0.0, side * (_FINGER_INNER + beside)])
+        hits |= (deep & _within(finger, near, _FINGER_HALF_WIDTH, beside)).any(axis=1)
+    return np.where(hits, -1.0, slack)
 
 
-def _palm_hits(at: Array, height: float, near: _Boxes) -> bool:
-    return bool(
-        np.any(
-            (near.high[:, 2] > height + PALM_ABOVE_M - _MARGIN_M)
-            & (near.low[:, 0] < at[0] + _PALM_HALF_WIDTH)
-            & (near.high[:, 0] > at[0] - _PALM_HALF_WIDTH)
-            & (near.low[:, 1] < at[1] + _PALM_HALF_LENGTH)
-            & (near.high[:, 1] > at[1] - _PALM_HALF_LENGTH)
-        )
-    )
+def _palm_hits(sites: Array, heights: Array, near: _Boxes) -> NDArray[np.bool_]:
+    high = near.high[:, 2] > heights[:, None] + PALM_ABOVE_M - _MARGIN_M
+    return np.asarray((high & _within(sites, near, _PALM_HALF_WIDTH, _PALM_HALF_LENGTH)).any(axis=1))
 
 
 def lowest_free_site(world: World, at: Array, yaw: float, ignored: str) -> float:
