@@ -168,7 +168,7 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
         BadInput: two cells cannot be compared, or (purpose "gate") a test cannot fire with its repeats.
     """
     cells = [_cell(suite, model, backend) for model in suite.models for backend in suite.backends]
-    reasons = {cell.label: unsupported(cell, cuda) for cell in cells}
+    reasons = {cell.label: suite.unsupported.get(cell.label) or unsupported(cell, cuda) for cell in cells}
     able = [cell for cell in cells if reasons[cell.label] is None]
     timing = _timing_runs(suite.throughput, able, suite.seed, cuda) if suite.throughput else []
     learning = _learning_runs(suite.learning, able, suite.models) if suite.learning else []

@@ -288,6 +288,13 @@ class Gate(Value):
     smallest_effect: SmallestEffect = SmallestEffect()
 
 
+class Selection(Value):
+    """What of a suite runs when the command line names nothing: a part that is quick enough for everybody."""
+
+    models: list[str] = Field(min_length=1)
+    backends: list[str] = Field(min_length=1)
+
+
 class Suite(Value):
     """One TOML file, as written: which settings were given and which were left out stays visible."""
 
@@ -300,6 +307,9 @@ class Suite(Value):
     data: Data = Data()
     models: dict[str, ModelEntry] = Field(min_length=1)
     backends: dict[str, BackendEntry] = Field(min_length=1)
+    selection: Selection | None = None
+    unsupported: dict[str, str] = {}
+    """Cells (`model-backend`) that are known not to run on the machines the suite is for → the reason."""
     throughput: Throughput | None = None
     learning: Learning | None = None
     evaluation: Evaluation | None = None

@@ -100,6 +100,7 @@ def _check_references(path: Path | str, suite: Suite) -> None:
             if not re.fullmatch(r"[A-Za-z0-9_]+", name):
                 raise BadInput(path, table, name, "a name of letters, digits and _")
     _check_models(path, suite)
+    _check_cells(path, suite)
     if suite.evaluation is not None and suite.evaluation.protocol not in PRESETS:
         raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
     if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
@@ -114,6 +115,21 @@ def _check_models(path: Path | str, suite: Suite) -> None:
             raise BadInput(path, f"models.{name}.model", entry.model, expected)
         if entry.init is not None and not Path(entry.init).exists():
             raise BadInput(path, f"models.{name}.init", entry.init, "a checkpoint: a safetensors file or a folder")
+
+
+def _check_cells(path: Path | str, suite: Suite) -> None:
+    """Cells, models and backends that the suite speaks of are its own."""
+    cells = [f"{model}-{backend}" for model in suite.models for backend in suite.backends]
+    for label in suite.unsupported:
+        if label not in cells:
+            raise BadInput(path, "unsupported", label, "a cell, MODEL-BACKEND", cells)
+    if suite.selection is None:
+        return
+    chosen = (("models", suite.selection.models, suite.models), ("backends", suite.selection.backends, suite.backends))
+    for table, names, known in chosen:
+        for name in names:
+            if name not in known:
+                raise BadInput(path, f"selection.{table}", name, f"a key of [{table}]", known)
 
 
 def _importable(module: str) -> bool:

@@ -10,11 +10,12 @@ from rich.console import Console
 from harness.display import Display, spoken
 from harness.estimate import Pace, plan_disk_bytes, plan_seconds, work_seconds
 from harness.plan import make_plan
+from harness.selection import selected
 from harness.suite_file import load_suite
 from harness.work import Progress, TakeTurns, Train, remaining_work
 
 FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
-PLAN = make_plan("fsdp2", load_suite(FSDP2), "cpu-test", cuda=False)
+PLAN = make_plan("fsdp2", selected(load_suite(FSDP2)), "cpu-test", cuda=False)
 ALL = remaining_work(PLAN, Progress())
 
 

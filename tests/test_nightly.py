@@ -83,8 +83,14 @@ def test_scripts_do_name_the_gate() -> None:
     assert named.count("gate") == 2
 
 
-def test_the_nightly_suite_is_a_gate_that_can_fire() -> None:
-    plan = make_plan("nightly", load_suite(ROOT / "suites" / "nightly.toml", []), "cpu-test", cuda=False)
+@pytest.mark.parametrize(("name", "cuda"), [("gate", False), ("nightly", True)])
+def test_the_suites_are_gates_that_can_fire(name: str, cuda: bool) -> None:
+    plan = make_plan(name, load_suite(ROOT / "suites" / f"{name}.toml", []), "test", cuda)
     assert plan.purpose == "gate"
-    assert plan.confirmations and plan.confirmation_episodes
+    assert plan.confirmations
     assert len(gated_metrics(RunKind.TIMING)) == TIMING_METRICS
+
+
+def test_the_small_gate_looks_at_success_too() -> None:
+    plan = make_plan("gate", load_suite(ROOT / "suites" / "gate.toml", []), "cpu-test", cuda=False)
+    assert plan.confirmation_episodes

@@ -6,13 +6,14 @@ import pytest
 
 from harness.errors import BadInput
 from harness.plan import Plan, make_plan
+from harness.selection import selected
 from harness.suite_file import load_suite
 
 FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
 
 
 def plan(*overrides: str) -> Plan:
-    return make_plan("fsdp2", load_suite(FSDP2, list(overrides)), "cpu-test", cuda=False)
+    return make_plan("fsdp2", selected(load_suite(FSDP2, list(overrides))), "cpu-test", cuda=False)
 
 
 def test_timed_runs_stand_in_abba_order() -> None:

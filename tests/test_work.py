@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.compare.verdict import Alarm
 from harness.plan import CHECKPOINT_STEPS, Plan, RunKind, make_plan
+from harness.selection import selected
 from harness.suite_file import load_suite
 from harness.work import (
     FINAL,
@@ -29,7 +30,7 @@ FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
 def plan(*overrides: str) -> Plan:
     """The main job, but for two repeats one after the other unless told."""
     settings = ["throughput.order=abba", "throughput.repeats=2", *overrides]
-    return make_plan("fsdp2", load_suite(FSDP2, settings), "cpu-test", cuda=False)
+    return make_plan("fsdp2", selected(load_suite(FSDP2, settings)), "cpu-test", cuda=False)
 
 
 def finished(made: Plan) -> Progress:
@@ -211,7 +212,7 @@ def test_out_of_memory_among_others_is_tried_again_alone_and_then_believed() -> 
 
 
 def test_turns_are_the_default_on_cpu_and_one_cell_alone_takes_none() -> None:
-    tables = load_suite(FSDP2, ["throughput.order=turns", "throughput.repeats=2"])
+    tables = selected(load_suite(FSDP2, ["throughput.order=turns", "throughput.repeats=2"]))
     left_out = tables.model_copy(update={"throughput": tables.throughput.model_copy(update={"order": None})})
     timing = [
         [r.block for r in make_plan("x", left_out, "k", cuda).runs if r.kind == "timing"] for cuda in (False, True)

@@ -13,8 +13,8 @@ ResultName = Annotated[
 ]
 Results = Annotated[Path, typer.Option("--results", help="Where results are kept.", metavar="DIR")]
 Baselines = Annotated[Path, typer.Option("--baselines", help="Where baselines are kept.", metavar="DIR")]
-Models = Annotated[str | None, typer.Option("--models", help="Only these of the suite's models: a,b.")]
-Backends = Annotated[str | None, typer.Option("--backends", help="Only these of the suite's backends: a,b.")]
+Models = Annotated[str | None, typer.Option("--models", help="Only these of the suite's models: a,b, or all.")]
+Backends = Annotated[str | None, typer.Option("--backends", help="Only these of the suite's backends: a,b, or all.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change one value: --set throughput.steps=10. May be repeated.", metavar="KEY=VALUE"),

@@ -18,6 +18,7 @@ from harness.errors import BadInput, ExitCode
 from harness.estimate import plan_disk_bytes, plan_seconds
 from harness.machine import fingerprint
 from harness.plan import Plan, RunKind, make_plan
+from harness.selection import selected
 from harness.store import Store
 from harness.suite import Suite
 from harness.suite_file import load_suite, suite_from
@@ -35,33 +36,7 @@ class Request:
     sets: list[str]
 
     def load(self) -> Suite:
-        suite = load_suite(self.suite, self.sets)
-        return _only_backends(_only_models(suite, self.models), self.backends)
-
-
-def _names(text: str | None, known: list[str], option: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")] if text else known
-    for name in names:
-        if name not in known:
-            raise BadInput(option, None, name, "names in the suite", known)
-    return names
-
-
-def _only_models(suite: Suite, text: str | None) -> Suite:
-    names = _names(text, list(suite.models), "--models")
-    return suite.model_copy(update={"models": {name: suite.models[name] for name in names}})
-
-
-def _only_backends(suite: Suite, text: str | None) -> Suite:
-    """Narrows to some backends. The reference stays: a speedup without it would be a number against nothing."""
-    names = _names(text, list(suite.backends), "--backends")
-    if suite.throughput and suite.throughput.reference not in names:
-        names = [suite.throughput.reference, *names]
-    changes: dict[str, Any] = {"backends": {name: entry for name, entry in suite.backends.items() if name in names}}
-    if suite.learning:
-        kept = [name for name in suite.learning.backends if name in names]
-        changes["learning"] = suite.learning.model_copy(update={"backends": kept}) if kept else None
-    return suite.model_copy(update=changes)
+        return selected(load_suite(self.suite, self.sets), self.models, self.backends)
 
 
 def plan_of(name: str, suite: Suite) -> Plan:
