@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from harness.libero.episode import never, play
-from harness.libero.expert import Expert, uncovered_reason
-from harness.libero.expert import expert as expert_module
+from harness.libero.expert import Expert, pick_place, uncovered_reason
 from harness.libero.expert.motion import HandTarget, towards
 
 
@@ -43,12 +42,12 @@ def test_a_goal_without_a_skill_says_why(goal, reason):
 
 
 def test_pick_and_place_is_covered_and_what_holds_needs_no_skill(monkeypatch):
-    monkeypatch.setattr(expert_module, "plan_grasps", lambda world, name, most: ["a grip"])
+    monkeypatch.setattr(pick_place, "plan_grasps", lambda world, name, most: ["a grip"])
     on_stove = ("on", "akita_black_bowl_1", "flat_stove_1_cook_region")
     assert uncovered_reason(GoalOnly((on_stove,))) is None
     burning = ("turnon", "flat_stove_1")
     assert uncovered_reason(GoalOnly((burning, on_stove), held=(burning,))) is None
-    monkeypatch.setattr(expert_module, "plan_grasps", lambda world, name, most: [])
+    monkeypatch.setattr(pick_place, "plan_grasps", lambda world, name, most: [])
     assert "no free grip" in uncovered_reason(GoalOnly((on_stove,)))
 
 

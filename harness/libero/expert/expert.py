@@ -1,43 +1,25 @@
-"""The pick-and-place expert: one action from the scene's exact state, phase by phase.
-
-Every phase ends on a state of the scene, never on a timer. A grip that fails or slips is tried again.
-"""
+"""The expert: one action from the scene's exact state. It works on the goal's conjuncts, one skill at a time."""
 
 from __future__ import annotations
 
-from collections import deque
-from enum import Enum
+from typing import Protocol
 
-import numpy as np
-
-from harness.libero.expert.grasps import FINGERTIP_BELOW_M, Grasp, lowest_free_site, plan_grasps
-from harness.libero.expert.motion import CLOSE, OPEN, HandTarget, towards
+from harness.libero.expert import pick_place
+from harness.libero.expert.motion import OPEN, HandTarget, towards
+from harness.libero.expert.planner import Conjunct, next_conjunct
 from harness.libero.geometry import Array
 from harness.libero.world import World
 
-_CLEARANCE_M = 0.02
-_ALIGNED_M, _MISALIGNED_M = 0.007, 0.015
-_ALIGNED_RAD = 0.1
-_REACHED_M = 0.006
-_RETREAT_M = 0.04
-_STEADY_OPENING_M = 0.0006
-_CLOSING_M = 0.0765
-"""Narrower than the open hand: before that the fingers are steady because they have not begun to move."""
-_STALLED_M = 0.002
-_STALLED_STEPS = 5
-_LOST_STEPS = 3
-_CORRIDOR_M = 0.07
-"""Half width of the swept path that must be cleared from above: about the open hand's."""
 
+class Skill(Protocol):
+    """Makes one conjunct hold, in closed loop: every call sees the scene as it is."""
 
-class Phase(Enum):
-    REACH = "above the object"
-    DESCEND = "down to the grip"
-    GRIP = "closing"
-    CARRY = "up and over to the target"
-    LOWER = "down onto the target"
-    RELEASE = "opening"
-    RETREAT = "up and away"
+    @property
+    def phase(self) -> str:
+        """What it is doing, in words."""
+
+    def act(self, hand: Array) -> HandTarget | None:
+        """Where the hand should go next, from where it is (3,); None once the conjunct holds and the hand is clear."""
 
 
 def uncovered_reason(world: World) -> str | None:
@@ -47,13 +29,12 @@ def uncovered_reason(world: World) -> str | None:
             continue
         if conjunct[0] not in ("in", "on"):
             return f"no skill for the goal ({' '.join(conjunct)})"
-        _, thing, target = conjunct
-        if thing not in world.movable:
-            return f"no skill to carry {thing}"
+        target = conjunct[2]
         if world.is_region(target) and world.is_articulated(target):
             return f"no skill to open {target}"
-        if not plan_grasps(world, thing, most=1):
-            return f"no free grip on {thing}"
+        reason = pick_place.uncovered_reason(world, conjunct)
+        if reason is not None:
+            return reason
     return None
 
 
@@ -66,231 +47,22 @@ class Expert:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._phase = Phase.REACH
-        self._conjunct: tuple[str, ...] | None = None
-        self._grasps: list[Grasp] = []
-        self._heights: deque[float] = deque(maxlen=_STALLED_STEPS + 1)
-        self._openings: deque[float] = deque(maxlen=3)
-        self._lost_steps = 0
-        self._anchor = world.hand()[0]
-        self._yaw = 0.0
-        self._ceiling = np.inf
+        self._skill: Skill | None = None
+        self._conjunct: Conjunct | None = None
+
+    @property
+    def doing(self) -> str:
+        """The conjunct it works on and the phase of its skill, in words."""
+        if self._skill is None or self._conjunct is None:
+            return "nothing"
+        return f"{' '.join(self._conjunct)}: {self._skill.phase}"
 
     def act(self) -> Array:
         """The next action: float64 (7,) in [-1, 1]."""
         hand, rotation = self._world.hand()
-        self._heights.append(float(hand[2]))
-        self._openings.append(self._world.opening())
-        return towards(self._next_target(hand), hand, rotation)
-
-    # --- deciding ----------------------------------------------------------------------------------------
-
-    def _next_target(self, hand: Array) -> HandTarget:
-        if self._conjunct is None:
-            self._choose_conjunct()
-        if self._conjunct is None or not self._grasps:
-            return HandTarget(hand, 0.0, OPEN)
-        steps = {
-            Phase.REACH: self._reach,
-            Phase.DESCEND: self._descend,
-            Phase.GRIP: self._grip,
-            Phase.CARRY: self._carry,
-            Phase.LOWER: self._lower,
-            Phase.RELEASE: self._release,
-            Phase.RETREAT: self._retreat,
-        }
-        return steps[self._phase](hand)
-
-    def _choose_conjunct(self) -> None:
-        """The first part of the goal that does not hold yet, and ways to grip its object."""
-        unmet = [conjunct for conjunct in self._world.goal if not self._world.holds(conjunct)]
-        self._conjunct = unmet[0] if unmet else None
-        self._grasps = plan_grasps(self._world, unmet[0][1]) if unmet else []
-        self._enter(Phase.REACH)
-
-    def _enter(self, phase: Phase) -> None:
-        self._phase = phase
-        self._heights.clear()
-        self._openings.clear()
-        self._lost_steps = 0
-        self._anchor = self._world.hand()[0]
-        self._ceiling = np.inf
-
-    @property
-    def _thing(self) -> str:
-        assert self._conjunct is not None
-        return self._conjunct[1]
-
-    def _try_again(self) -> None:
-        """Another grip next: the failed one goes to the end of the line."""
-        self._grasps = self._grasps[1:] + self._grasps[:1]
-        self._enter(Phase.RETREAT)
-
-    # --- phases ------------------------------------------------------------------------------------------
-
-    def _reach(self, hand: Array) -> HandTarget:
-        grip, yaw = self._grip_pose()
-        above = grip.copy()
-        above[2] = max(self._top(self._thing) + FINGERTIP_BELOW_M + _CLEARANCE_M, grip[2])
-        if np.linalg.norm(hand[:2] - grip[:2]) < _ALIGNED_M and self._turned_to(yaw) and hand[2] < above[2] + 0.05:
-            self._enter(Phase.DESCEND)
-            return self._descend(hand)
-        return HandTarget(self._over(hand, above, hang=FINGERTIP_BELOW_M), yaw, OPEN)
-
-    def _descend(self, hand: Array) -> HandTarget:
-        grip, yaw = self._grip_pose()
-        off = float(np.linalg.norm(hand[:2] - grip[:2]))
-        low = hand[2] < self._top(self._thing) + FINGERTIP_BELOW_M
-        if off > _MISALIGNED_M and not low:
-            self._enter(Phase.REACH)
-            return self._reach(hand)
-        if hand[2] - grip[2] < _REACHED_M or self._stalled():
-            self._enter(Phase.GRIP)
-            return self._grip(hand)
-        return HandTarget(grip, yaw, OPEN)
-
-    def _grip(self, hand: Array) -> HandTarget:
-        if self._steady() and self._world.opening() < _CLOSING_M:
-            if self._world.gripped(self._thing):
-                self._enter(Phase.CARRY)
-                return self._carry(hand)
-            self._try_again()
-            return self._retreat(hand)
-        return HandTarget(self._anchor, self._yaw, CLOSE)
-
-    def _carry(self, hand: Array) -> HandTarget:
-        if self._slipped():
-            self._try_again()
-            return self._retreat(hand)
-        goal = self._place(hand)
-        hang = hand[2] - self._bottom(self._thing)
-        over = self._over(hand, np.append(goal, -np.inf), hang=hang)
-        if np.linalg.norm(hand[:2] - goal) < _ALIGNED_M * 1.5:
-            self._enter(Phase.LOWER)
-            return self._lower(hand)
-        return HandTarget(over, self._yaw, CLOSE)
-
-    def _lower(self, hand: Array) -> HandTarget:
-        if self._slipped():
-            self._try_again()
-            return self._retreat(hand)
-        goal = self._place(hand)
-        free = lowest_free_site(self._world, goal, self._yaw, self._thing) + 0.004
-        if np.linalg.norm(hand[:2] - goal) > _MISALIGNED_M:
-            return HandTarget(np.append(goal, max(hand[2], free)), self._yaw, CLOSE)
-        if self._world.supported(self._thing) or hand[2] - free < _REACHED_M or self._stalled():
-            self._enter(Phase.RELEASE)
-            return self._release(hand)
-        return HandTarget(np.append(goal, max(free, hand[2] - 0.1)), self._yaw, CLOSE, speed=0.6)
-
-    def _release(self, hand: Array) -> HandTarget:
-        if not self._world.gripped(self._thing):
-            self._enter(Phase.RETREAT)
-            return self._retreat(hand)
-        return HandTarget(self._anchor, self._yaw, OPEN)
-
-    def _retreat(self, hand: Array) -> HandTarget:
-        risen = hand[2] - self._anchor[2] > _RETREAT_M
-        if risen or self._stalled():
-            assert self._conjunct is not None
-            if self._world.holds(self._conjunct):
-                self._conjunct = None
-            else:
-                failed = self._grasps
-                self._choose_conjunct()
-                self._grasps = _tried_last(self._grasps, failed)
-            return HandTarget(hand, self._yaw, OPEN)
-        return HandTarget(np.append(self._anchor[:2], hand[2] + 0.1), self._yaw, OPEN)
-
-    # --- places ------------------------------------------------------------------------------------------
-
-    def _grip_pose(self) -> tuple[Array, float]:
-        """Gripper site (3,) and yaw of the grasp that is tried; the yaw is kept while the object is in the hand."""
-        grip, self._yaw = self._grasps[0].at(self._world, self._thing)
-        return grip, self._yaw
-
-    def _place(self, hand: Array) -> Array:
-        """Where the hand must be (2,) for the object's origin to be over its target."""
-        assert self._conjunct is not None
-        _, thing, target = self._conjunct
-        goal = self._world.position(target)[:2]
-        if self._world.is_region(target):
-            goal = goal + self._free_spot(target)
-        return np.asarray(goal + hand[:2] - self._world.position(thing)[:2])
-
-    def _free_spot(self, region: str) -> Array:
-        """Offset (2,) within a region, away from objects that already lie there; zero in an empty one."""
-        centre, half = self._world.position(region)[:2], self._world.half_size(region)[:2]
-        there = [
-            position[:2] - centre
-            for position in (self._world.position(name) for name in self._world.movable if name != self._thing)
-            if np.all(np.abs(position[:2] - centre) < half)
-        ]
-        parent = self._world.parent(region)
-        if parent in self._world.movable:
-            own = self._world.position(str(parent))[:2] - centre
-            there = [offset for offset in there if not np.allclose(offset, own)]
-        if not there:
-            return np.zeros(2)
-        signs = np.array([(x, y) for x in (-0.45, 0, 0.45) for y in (-0.45, 0, 0.45)])
-        spots = signs * half
-        room = [min(float(np.linalg.norm(spot - offset)) for offset in there) for spot in spots]
-        return np.asarray(spots[int(np.argmax(room))])
-
-    def _over(self, hand: Array, goal: Array, hang: float) -> Array:
-        """The next point on a way to `goal` (3,) that passes above everything between; `hang` is what hangs below."""
-        holding = self._thing if self._phase is Phase.CARRY else None
-        low = np.minimum(hand[:2], goal[:2]) - _CORRIDOR_M
-        high = np.maximum(hand[:2], goal[:2]) + _CORRIDOR_M
-        clear = -np.inf
-        for body in self._world.bodies:
-            if body != holding:
-                lowest, highest = self._world.shapes(body).min(axis=1), self._world.shapes(body).max(axis=1)
-                under = np.all(lowest[:, :2] < high, axis=1) & np.all(highest[:, :2] > low, axis=1)
-                clear = max(clear, float(highest[under, 2].max(initial=-np.inf)))
-        needed = clear + hang + _CLEARANCE_M
-        if hand[2] < needed - _CLEARANCE_M and self._stalled():
-            self._ceiling = float(hand[2])  # the arm reaches no higher here: over it goes, as high as it can
-        needed = min(needed, self._ceiling)
-        near = float(np.linalg.norm(hand[:2] - goal[:2])) < 0.03
-        height = max(goal[2], needed) if not near or not np.isfinite(goal[2]) else goal[2]
-        share = 1.0 if near else float(np.clip((hand[2] - (needed - _CLEARANCE_M)) / 0.015, 0.0, 1.0))
-        # Held at the anchor, not where the hand is: a zero command lets the arm drift.
-        return np.append(self._anchor[:2] + share * (goal[:2] - self._anchor[:2]), height)
-
-    # --- facts -------------------------------------------------------------------------------------------
-
-    def _top(self, name: str) -> float:
-        return float(self._world.shapes(name)[:, :, 2].max())
-
-    def _bottom(self, name: str) -> float:
-        return float(self._world.shapes(name)[:, :, 2].min())
-
-    def _turned_to(self, yaw: float) -> bool:
-        closing = self._world.hand()[1][:, 0]
-        wanted = np.array([-np.sin(yaw), np.cos(yaw)])
-        return bool(abs(closing[:2] @ wanted) > np.cos(_ALIGNED_RAD))
-
-    def _slipped(self) -> bool:
-        self._lost_steps = 0 if self._world.gripped(self._thing) else self._lost_steps + 1
-        return self._lost_steps >= _LOST_STEPS
-
-    def _stalled(self) -> bool:
-        """Whether the hand has stopped rising or sinking, for instance on something it met."""
-        heights = self._heights
-        return len(heights) == heights.maxlen and abs(heights[-1] - heights[0]) < _STALLED_M
-
-    def _steady(self) -> bool:
-        """Whether the fingers have stopped moving."""
-        openings = self._openings
-        return len(openings) == openings.maxlen and max(openings) - min(openings) < _STEADY_OPENING_M
-
-
-def _tried_last(planned: list[Grasp], failed: list[Grasp]) -> list[Grasp]:
-    """The planned grasps with the one that failed last (the end of `failed`) moved to the end."""
-    worst = failed[-1]
-
-    def is_worst(grasp: Grasp) -> bool:
-        return bool(np.linalg.norm(grasp.offset - worst.offset) < 0.02 and abs(grasp.closing @ worst.closing) > 0.97)
-
-    return [grasp for grasp in planned if not is_worst(grasp)] + [grasp for grasp in planned if is_worst(grasp)]
+        target = self._skill.act(hand) if self._skill is not None else None
+        if target is None:
+            self._conjunct = next_conjunct(self._world)
+            self._skill = None if self._conjunct is None else pick_place.PickPlace(self._world, self._conjunct)
+            target = self._skill.act(hand) if self._skill is not None else None
+        return towards(target or HandTarget(hand, 0.0, OPEN), hand, rotation)
