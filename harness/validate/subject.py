@@ -1,24 +1,57 @@
-"""A model under examination: built when a rule first asks, and run once for all rules."""
+"""A model under examination: built when a rule first asks, run once for all rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from harness.backends.modules import sharding_units
 from harness.data.batch import Batch
-from harness.data.shape import InputShape
 from harness.models.base import VLA
 from harness.models.flops import blank_batch
+from harness.validate.tracing import Failure, Mix, Trace, line_of, trace_devices, trace_sharded
 
 _SEED = 0
 _SAMPLES = 2
 
 
+@dataclass(frozen=True)
+class Step:
+    """One forward and backward without any backend, in float32.
+
+    Attributes:
+        called: paths of the modules that were called and gave a tensor that needs a gradient.
+        reached: those of them whose output the backward reached.
+        failure: what ended it early.
+    """
+
+    called: frozenset[str]
+    reached: frozenset[str]
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class MetaBuild:
+    """A build under `torch.device("meta")`.
+
+    Attributes:
+        left: names of parameters and buffers that are elsewhere all the same.
+        mixes: products and sums of the forward in which devices met.
+        failure: why there is none.
+    """
+
+    left: tuple[str, ...] = ()
+    mixes: tuple[Mix, ...] = ()
+    failure: Failure | None = None
+
+
 class Subject:
-    """One model, and what is seen of it."""
+    """One model, and what is seen of it. `build` makes it anew, on torch's current default device."""
 
     def __init__(self, build: Callable[[], VLA]) -> None:
         self._build = build
@@ -30,15 +63,68 @@ class Subject:
 
     @cached_property
     def model(self) -> VLA:
-        """After one forward and backward."""
+        return self.fresh()
+
+    @cached_property
+    def units(self) -> dict[str, nn.Module]:
+        """Module path → what the model's profile has as a unit of its own, innermost first. Raises BadInput."""
+        paths = {id(module): path for path, module in self.model.named_modules()}
+        return {paths[id(unit)]: unit for unit in sharding_units(self.model)}
+
+    @cached_property
+    def step(self) -> Step:
+        """Leaves gradients on `model`."""
+        called: set[str] = set()
+        reached: set[str] = set()
+        handles = [
+            module.register_forward_hook(_output_watch(path, called, reached))
+            for path, module in self.model.named_modules()
+        ]
+        failure = None
+        try:
+            self.model(sample_batch(self.model)).backward()
+        except Exception as error:  # a stranger's code may raise anything
+            failure = Failure("", f"{type(error).__name__}: {error}", line_of(error))
+        for handle in handles:
+            handle.remove()
+        return Step(frozenset(called), frozenset(reached), failure)
+
+    @cached_property
+    def sharded(self) -> Trace:
+        """A step with the profile's units."""
+        return self.sharded_by(list(self.units))
+
+    def sharded_by(self, paths: list[str]) -> Trace:
+        """A step of a fresh copy with the modules at these paths, innermost first, as units."""
         model = self.fresh()
-        model(sample_batch(model)).backward()
-        return model
+        return trace_sharded(model, [model.get_submodule(path) for path in paths], sample_batch(model))
+
+    @cached_property
+    def on_meta(self) -> MetaBuild:
+        try:
+            with torch.device("meta"):
+                model = self._build()
+        except Exception as error:  # a stranger's code may raise anything
+            return MetaBuild(failure=Failure("", f"{type(error).__name__}: {error}", line_of(error)))
+        state = [*model.named_parameters(), *model.named_buffers()]
+        left = tuple(name for name, tensor in state if not tensor.is_meta)
+        mixes = () if left else tuple(trace_devices(model, sample_batch(model, "meta")))
+        return MetaBuild(left, mixes)
+
+
+def _output_watch(path: str, called: set[str], reached: set[str]) -> Callable[..., None]:
+    def watch(_module: nn.Module, _inputs: object, output: object) -> None:
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.requires_grad:
+                called.add(path)
+                leaf.register_hook(lambda _gradient: reached.add(path))
+
+    return watch
 
 
 def sample_batch(model: VLA, device: str = "cpu") -> Batch:
     """Two samples of noise: every camera is there, every word counts."""
-    shape: InputShape = model.shape
+    shape = model.shape
     blank = blank_batch(model, _SAMPLES, "cpu")
     random = torch.Generator().manual_seed(_SEED)
     seen = blank.observation
