@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from harness.data.batch import Batch
+from harness.train.phases import PhaseClock
 from harness.train.records import InForce, ShardBytes
 
 
@@ -33,6 +34,10 @@ class Trained(Protocol):
 
 class Engine(Trained, Protocol):
     """A model under one backend, with its optimizer. The loop calls `backward` once per micro-batch, then `step`."""
+
+    def split(self, clock: PhaseClock) -> None:
+        """From now on tells the clock when a forward and when a backward has ended."""
+        ...
 
     def backward(self, batch: Batch, last: bool) -> torch.Tensor:
         """Forward and backward of one micro-batch; `last` says that `step` follows.

@@ -19,6 +19,7 @@ from harness.backends.optimizer import settings_in_force
 from harness.backends.probe import Probe
 from harness.data.batch import Batch
 from harness.plan import Cell
+from harness.train.phases import PhaseClock
 from harness.train.records import InForce, ShardBytes
 
 
@@ -51,6 +52,9 @@ class BaseEngine(ABC):
         self.cell, self.device, self.mode = cell, device, parts.mode
         self._probe = parts.probe
         self._before_resume: InForce | None = None
+
+    def split(self, clock: PhaseClock) -> None:
+        self._probe.clock = clock
 
     def backward(self, batch: Batch, last: bool) -> Tensor:
         with self._reduction(last):

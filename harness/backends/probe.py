@@ -1,4 +1,5 @@
-"""Observes the first optimizer step from inside the forward: what the model really computes with."""
+"""Observes the first optimizer step from inside the forward: what the model really computes with. Of every step it
+tells when a forward and a backward end."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from torch import nn
 
 from harness.backends.modules import recomputed_layers
 from harness.models.base import VLA
+from harness.train.phases import PhaseClock
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,11 @@ class Observed:
 
 
 class Probe:
-    """A forward hook on one weight-bearing module of a layer, removed after the first optimizer step."""
+    """A forward hook on one weight-bearing module of a layer, removed after the first optimizer step.
+
+    Attributes:
+        clock: told of the ends of phases, in all steps; None: nobody asks.
+    """
 
     def __init__(self, layer: nn.Module) -> None:
         watched = next(m for m in layer.modules() if any(True for _ in m.parameters(recurse=False)))
@@ -33,6 +39,7 @@ class Probe:
         self._autocast: torch.dtype | None = None
         self._calls = self._calls_in_forward = self._micro_batch = self._accumulation = 0
         self._observed: Observed | None = None
+        self.clock: PhaseClock | None = None
 
     @classmethod
     def of(cls, model: VLA) -> Probe:
@@ -52,10 +59,14 @@ class Probe:
         self._calls += 1
 
     def forward_ended(self, micro_batch: int) -> None:
+        if self.clock is not None:
+            self.clock.ended("forward")
         if self._observed is None:
             self._calls_in_forward, self._micro_batch = self._calls, micro_batch
 
     def backward_ended(self) -> None:
+        if self.clock is not None:
+            self.clock.ended("backward")
         if self._observed is None:
             self._recomputed = self._calls > self._calls_in_forward
             self._accumulation += 1

@@ -9,6 +9,7 @@ from harness.compare.gate import compare_with
 from harness.compare.parity import ParityRecord, loss_parity
 from harness.compare.published import PublishedComparison, PublishedTable, compare_published
 from harness.compare.results import Results, unique, with_references
+from harness.compare.sharding import judge_sharding
 from harness.compare.success import (
     ArmSuccess,
     PairedSuccess,
@@ -20,7 +21,7 @@ from harness.compare.success import (
     paired_success,
     pass_mark,
 )
-from harness.compare.summary import CellSummary, judge_sharding, summarize
+from harness.compare.summary import CellSummary, summarize
 from harness.compare.throughput import Speedup, judge_speedup, measure_speedup, pair_runs
 from harness.compare.trend import Trend
 from harness.compare.verdict import Judgement, Verdict

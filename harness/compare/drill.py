@@ -140,7 +140,8 @@ def slower(run: RunRecord, factor: float) -> RunRecord:
     """The record of a run whose every step lasted `factor` times as long."""
     assert run.speed is not None
     speed = run.speed
-    longer = {name: getattr(speed, name) * factor for name in ("median_step_seconds", "p95_step_seconds")}
+    times = ("median_step_seconds", "p95_step_seconds", "p99_step_seconds")
+    longer = {name: seconds * factor for name in times if (seconds := getattr(speed, name)) is not None}
     rates = {name: getattr(speed, name) / factor for name in ("samples_per_second", "tokens_per_second")}
     turns = {"turn_step_seconds": [seconds * factor for seconds in speed.turn_step_seconds]}
     return run.model_copy(update={"speed": speed.model_copy(update={**longer, **turns, **rates})})

@@ -1,21 +1,31 @@
-"""One cell in one row: figures over its runs, and whether its parameters are really sharded."""
+"""One cell in one row: figures over its runs."""
 
 from __future__ import annotations
 
 import statistics
 
-from harness.backends.options import DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.compare.metrics import METRICS, read
 from harness.compare.results import Results, ended_well
 from harness.compare.throughput import counts
-from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.records import Value
-from harness.train.records import InForce, RunRecord, ShardBytes
+from harness.train.records import InForce, RunRecord, ShardBytes, Speed
 
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-SHARE_SLACK = 1.25
-"""Padding and small parameters kept whole may make a rank's share this much larger than 1/world."""
+
+class WithinStep(Value):
+    """Where a cell's steps spend their time: medians over runs of the runs' medians. None where a run cannot tell."""
+
+    p50_step_seconds: float
+    forward_seconds: float | None
+    backward_seconds: float | None
+    optimizer_seconds: float | None
+    skew_seconds: float | None
+    """How far apart the ranks were at the end of a phase, at most."""
+    mfu: float | None
+    hfu: float | None
+    joules_per_sample: float | None
+    built_steps: int
+    """Measured steps in which something was compiled, of all runs."""
 
 
 class CellSummary(Value):
@@ -31,7 +41,10 @@ class CellSummary(Value):
     step_seconds: float | None
     """Geometric mean over runs of their median step time."""
     p95_step_seconds: float | None
-    """The largest of the runs'."""
+    """The largest of the runs', as is the next."""
+    p99_step_seconds: float | None = None
+    within: WithinStep | None = None
+    """None where no run was timed."""
     data_seconds: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
@@ -39,6 +52,8 @@ class CellSummary(Value):
     """Maximum over ranks and runs, as are the next two."""
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    peaks_in_turns: bool | None = None
+    """Whether the peaks are of runs that took turns with others; None without peaks."""
     shards: list[ShardBytes]
     """By rank, of the first run."""
     in_force: InForce | None
@@ -60,7 +75,8 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
     used = steady or timed
     every = timing + learning
     facts = next((run for run in every if run.in_force is not None), None)
-    memory = [run.memory for run in (timing or learning) if run.memory is not None]
+    measured = [run for run in (timing or learning) if run.memory is not None]
+    memory = [run.memory for run in measured if run.memory is not None]
     return CellSummary(
         label=label,
         cell=planned[0].cell,
@@ -69,12 +85,15 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
         steady=bool(steady) if timed else None,
         step_seconds=_mean("step_seconds", used),
         p95_step_seconds=max((run.speed.p95_step_seconds for run in used if run.speed), default=None),
+        p99_step_seconds=max((run.speed.p99_step_seconds or 0 for run in used if run.speed), default=0) or None,
+        within=_within([run.speed for run in used if run.speed is not None]),
         data_seconds=max((run.speed.median_data_seconds for run in used if run.speed), default=None),
         samples_per_second=_mean("samples_per_second", used),
         tokens_per_second=_mean("tokens_per_second", used),
         peak_resident_bytes=max((m.peak_resident_bytes for m in memory), default=None),
         peak_allocated_bytes=max((m.peak_allocated_bytes for m in memory if m.peak_allocated_bytes), default=None),
         peak_reserved_bytes=max((m.peak_reserved_bytes for m in memory if m.peak_reserved_bytes), default=None),
+        peaks_in_turns=any(run.in_turns is not None for run in measured) if memory else None,
         shards=memory[0].shards if memory else [],
         in_force=facts.in_force if facts else None,
         tokens_definition=facts.workload.tokens_definition if facts and facts.workload else None,
@@ -85,38 +104,25 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
     )
 
 
-def judge_sharding(label: str, runs: list[RunRecord]) -> Judgement | None:
-    """Do the ranks hold their share only? None for cells that keep whole parameters, or without figures.
-
-    The share is the largest rank's parameter bytes over all parameters at the master dtype's size.
-    """
-    run = next((r for r in ended_well(runs) if r.memory and r.workload and r.in_force), None)
-    if run is None or not shards_parameters(run.run.cell):
+def _within(speeds: list[Speed]) -> WithinStep | None:
+    if not speeds:
         return None
-    assert run.memory and run.workload and run.in_force
-    whole = run.workload.parameters * DTYPE_BYTES.get(run.in_force.master_dtype.removeprefix("torch."), 4)
-    share = max(shard.parameter_bytes for shard in run.memory.shards) / whole
-    world = run.in_force.world_size
-    good = share <= SHARE_SLACK / world
-    return Judgement(
-        question="sharding",
-        subject=label,
-        metric="parameter_bytes",
-        verdict=Verdict.PASS if good else Verdict.INCOMPARABLE,
-        value=share,
-        reference=1 / world,
-        n=1,
-        reason=f"a rank holds {share:.0%} of the parameters; 1/{world} is {1 / world:.0%}"
-        + ("" if good else ": this cell does not shard"),
+    return WithinStep(
+        p50_step_seconds=statistics.median(speed.median_step_seconds for speed in speeds),
+        forward_seconds=_middle([speed.median_forward_seconds for speed in speeds]),
+        backward_seconds=_middle([speed.median_backward_seconds for speed in speeds]),
+        optimizer_seconds=_middle([speed.median_optimizer_seconds for speed in speeds]),
+        skew_seconds=_middle([speed.median_skew_seconds for speed in speeds]),
+        mfu=_middle([speed.mfu for speed in speeds]),
+        hfu=_middle([speed.hfu for speed in speeds]),
+        joules_per_sample=_middle([speed.joules_per_sample for speed in speeds]),
+        built_steps=sum(len(speed.built_steps) for speed in speeds),
     )
 
 
-def shards_parameters(cell: Cell) -> bool:
-    """Whether the backend promises each rank only its part of the parameters."""
-    options = cell.backend
-    if isinstance(options, DeepSpeedOptions):
-        return options.zero_stage == 3
-    return isinstance(options, FsdpOptions | Fsdp2Options)
+def _middle(figures: list[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return statistics.median(known) if known else None
 
 
 def _mean(metric: str, runs: list[RunRecord]) -> float | None:

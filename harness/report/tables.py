@@ -9,6 +9,7 @@ from harness.compare.comparison import Comparison
 from harness.errors import BadInput
 from harness.plan import Plan
 from harness.report.evaluation import pairs_table, rates_table
+from harness.report.steps import steps_tables
 from harness.report.table import WIDTH, Table
 from harness.report.training import checkpoint_table, memory_table, parity_table, speed_tables
 from harness.report.verdicts import verdict_table
@@ -24,7 +25,8 @@ class Titled(NamedTuple):
 
 
 def _throughput(comparison: Comparison, plan: Plan) -> list[Titled]:
-    return [Titled(f"Speed, {model}", table) for model, table in speed_tables(comparison, plan).items()]
+    speed = [Titled(f"Speed, {model}", table) for model, table in speed_tables(comparison, plan).items()]
+    return speed + [Titled(f"Within a step, {model}", table) for model, table in steps_tables(comparison).items()]
 
 
 def _success(comparison: Comparison, _: Plan) -> list[Titled]:

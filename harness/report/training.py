@@ -8,6 +8,7 @@ from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup
 from harness.plan import Plan
 from harness.report.figures import MISSING, mib, milliseconds, number, pair, percent, plural, speedup_cell
+from harness.report.steps import steps_tables
 from harness.report.table import Table, bullet
 from harness.report.verdicts import peak_bytes
 
@@ -15,8 +16,10 @@ from harness.report.verdicts import peak_bytes
 def speed(comparison: Comparison, plan: Plan) -> str:
     """Step time and throughput, one table per model."""
     parts = ["## Speed"]
+    within = steps_tables(comparison)
     for model, table in speed_tables(comparison, plan).items():
         parts += [f"### {model}", table.text()]
+        parts += [f"### {model}, within a step", within[model].text()] if model in within else []
     if len(parts) == 1:
         parts.append("No timing runs were planned.")
     return "\n\n".join(parts)
@@ -90,11 +93,13 @@ def memory_table(comparison: Comparison) -> Table:
     cuda = any(cell.peak_allocated_bytes is not None for cell in comparison.cells)
     peak = "Peak alloc." if cuda else "Peak RSS"
     table = Table(
-        ["Cell", peak, "Params", "Grads", "Optimizer", "Share", "Expected"],
+        ["Cell", peak, *(["Reserved"] if cuda else []), "Params", "Grads", "Optimizer", "Share", "Expected"],
         reading=f"MiB, the largest rank's. {peak}: "
-        + ("CUDA allocator's peak" if cuda else "resident-set peak on CPU, libraries included")
-        + " after warm-up. Params, Grads, Optimizer: bytes held between two steps. Share: parameters held by a rank, "
-        "of all; Expected: 1/ranks for cells that shard.",
+        + ("CUDA allocator's peak; Reserved: what it took from the device" if cuda else "resident-set peak on CPU, ")
+        + ("" if cuda else "libraries included")
+        + f" after warm-up{_company(comparison)}. Params, Grads, Optimizer: bytes held between two steps. Share: what "
+        "a rank holds of the parameters, or where only that is divided of the optimizer state; Expected: 1/ranks for "
+        "cells that shard.",
         spare=("Expected", "Grads", "Optimizer", "Params"),
     )
     shares = {j.subject: j for j in comparison.judgements if j.question == "sharding"}
@@ -103,6 +108,7 @@ def memory_table(comparison: Comparison) -> Table:
         table.add(
             cell.label,
             mib(peak_bytes(cell)),
+            *([mib(cell.peak_reserved_bytes)] if cuda else []),
             mib(max((s.parameter_bytes for s in cell.shards), default=None)),
             mib(max((s.gradient_bytes for s in cell.shards), default=None)),
             mib(max((s.optimizer_bytes for s in cell.shards), default=None)),
@@ -112,6 +118,14 @@ def memory_table(comparison: Comparison) -> Table:
         if not cell.shards:
             table.notes.append(f"{cell.label} has no figures: {_why_missing(cell.label, comparison)}.")
     return table
+
+
+def _company(comparison: Comparison) -> str:
+    """Whether the peaks are of runs that were alone on the machine."""
+    found = {cell.peaks_in_turns for cell in comparison.cells if cell.peaks_in_turns is not None}
+    if len(found) > 1:
+        return ", of runs in turns where there are such"
+    return f", of runs {'in turns' if found.pop() else 'that were alone on the machine'}" if found else ""
 
 
 def fairness(comparison: Comparison) -> str:

@@ -33,10 +33,11 @@ from harness.errors import BadInput, MachineFault
 from harness.plan import PlannedRun
 from harness.store import write_record
 from harness.train.journal import Journal, report_file
-from harness.train.loop import DivergedError
+from harness.train.loop import DivergedError, exploded
 from harness.train.memory import read_peaks, reset_peaks
 from harness.train.meter import Stopwatch
 from harness.train.records import RankReport, RunSpec, StepRow, Workload
+from harness.train.step_watch import StepWatch
 from harness.train.world import World
 
 BACKEND_OPTION = "--train-backend"
@@ -121,7 +122,9 @@ class TrainerMeter:
         self.steps = 0
         self._losses: list[Tensor] = []
         self._norm: float | None = None
-        self._watch, self._between = Stopwatch(), Stopwatch()
+        self._watch, self._between = StepWatch(self.world), Stopwatch()
+        self._probe.clock = self._watch.phases
+        self._first_loss: float | None = None
         self._cpu_seconds: list[float] = []
         trainer.compute_loss = self._noting_forward(trainer.compute_loss)
         trainer.training_step = self._keeping_loss(trainer.training_step)
@@ -156,13 +159,11 @@ class TrainerMeter:
             reset_peaks(self.world.device)
         self._losses, self._norm = [], None
         self._rate = float(self._trainer.optimizer.param_groups[0]["lr"])
-        self.world.synchronise()
         self._between_seconds = self._between.stop().wall_seconds
         self._watch.start()
 
     def step_ends(self, control: Any) -> None:
         """Raises DivergedError. Stops the training when the run's steps are made."""
-        self.world.synchronise()
         lap = self._watch.stop()
         self._probe.step_ended()
         loss, norm = self.world.mean(torch.stack(self._losses).sum()), self._norm
@@ -177,10 +178,16 @@ class TrainerMeter:
                 learning_rate=self._rate,
                 samples=samples,
                 tokens=samples,
+                forward_seconds=lap.phases.forward,
+                backward_seconds=lap.phases.backward,
+                optimizer_seconds=lap.phases.optimizer,
+                joules=lap.joules,
+                built=lap.compiled or self.steps == 0,
             )
         )
-        if not math.isfinite(loss):
-            raise DivergedError(f"step {self.steps}: loss {loss}")
+        self._first_loss = loss if self._first_loss is None else self._first_loss
+        if not math.isfinite(loss) or exploded(loss, self._first_loss):
+            raise DivergedError(f"step {self.steps}: loss {loss}, from {self._first_loss} at the first step")
         if self.steps >= self._run.warmup_steps:
             self._cpu_seconds.append(lap.cpu_seconds)
         self.steps += 1

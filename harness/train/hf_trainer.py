@@ -32,6 +32,7 @@ from harness.train.loop import LoopResult, Steps
 from harness.train.meter import Stopwatch
 from harness.train.records import InForce, ShardBytes
 from harness.train.schedule import learning_rate
+from harness.train.step_watch import StepWatch
 
 _BATCH = "batch"
 """The name of the models' one argument."""
@@ -224,14 +225,14 @@ class _Meter(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, trainer: MeteredTrainer) -> None:
-        self._trainer, self._steps, self._watch = trainer, trainer.steps, Stopwatch()
+        self._trainer, self._steps, self._watch = trainer, trainer.steps, StepWatch(trainer.steps.world)
+        trainer.probe.clock = self._watch.phases
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._trainer.training_begins()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._trainer.losses, self._trainer.norm = [], None
-        self._steps.world.synchronise()
         self._watch.start()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
@@ -239,7 +240,6 @@ class _Meter(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._trainer.accelerator.clip_grad_norm_(self._trainer.model_wrapped.parameters(), float("inf"))
 
     def on_step_end(self, _arguments: Any, state: Any, control: Any, **_: Any) -> None:
-        self._steps.world.synchronise()
         lap, trainer = self._watch.stop(), self._trainer
         trainer.probe.step_ended()
         assert trainer.norm is not None

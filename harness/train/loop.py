@@ -17,9 +17,10 @@ from harness.plan import PlannedRun
 from harness.train.comm import CollectiveCounter
 from harness.train.journal import Journal
 from harness.train.memory import Peaks, read_peaks, reset_peaks
-from harness.train.meter import Lap, Stopwatch
+from harness.train.meter import Stopwatch
 from harness.train.records import Collectives, StepRow
 from harness.train.schedule import learning_rate
+from harness.train.step_watch import StepLap, StepWatch
 from harness.train.turns import Baton, turn_of
 from harness.train.world import World
 
@@ -28,8 +29,17 @@ class BatchSource(Protocol):
     def at(self, step: int, micro_step: int) -> Batch: ...
 
 
+EXPLOSION = 1e3
+"""A loss so many times the first one, or 1 if that is more, has exploded: no training comes back from there."""
+
+
 class DivergedError(Exception):
-    """The loss or the gradient norm is not finite. All ranks see the same numbers and stop at the same step."""
+    """The loss or the gradient norm is not finite, or the loss has exploded. All ranks see the same numbers and stop
+    at the same step."""
+
+
+def exploded(loss: float, first_loss: float) -> bool:
+    return loss > EXPLOSION * max(1.0, first_loss)
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,8 @@ class LoopResult:
     """Of the last warm-up step."""
 
 
-def measured_step(
-    engine: Engine, batches: list[Batch], rate: float, world: World, watch: Stopwatch
-) -> tuple[Tensor, float, Lap]:
-    """One optimizer step, timed between two moments at which all ranks stand still together.
+def measured_step(engine: Engine, batches: list[Batch], rate: float, watch: StepWatch) -> tuple[Tensor, float, StepLap]:
+    """One optimizer step, timed between two moments at which all ranks stand still together, device work done.
 
     Timed: forward and backward of every micro-batch, gradient reduction, clipping, update, clearing of gradients.
     Not timed: fetching the batches, which are on the device already, and everything done with what is returned.
@@ -53,11 +61,9 @@ def measured_step(
     Returns:
         This rank's mean loss over its micro-batches (float32 scalar), the global gradient norm, the time.
     """
-    world.synchronise()
     watch.start()
     losses = [engine.backward(batch, last=number == len(batches)) for number, batch in enumerate(batches, 1)]
     norm = engine.step(rate)
-    world.synchronise()
     lap = watch.stop()
     return torch.stack(losses).mean(), norm, lap
 
@@ -82,6 +88,7 @@ class Steps:
     first: int = 0
     """The first step this process makes."""
     _turn: int | None = None
+    _first_loss: float | None = None
     _cpu_seconds: list[float] = field(default_factory=list)
     _counter: CollectiveCounter | None = None
 
@@ -104,7 +111,7 @@ class Steps:
             self._counter = CollectiveCounter()
             self._counter.start()
 
-    def finish(self, step: int, local_loss: Tensor, norm: float, lap: Lap, data_seconds: float) -> None:
+    def finish(self, step: int, local_loss: Tensor, norm: float, lap: StepLap, data_seconds: float) -> None:
         """Writes the step down. Raises DivergedError.
 
         Args:
@@ -124,12 +131,24 @@ class Steps:
                 samples=cell.samples_per_step,
                 tokens=cell.samples_per_step * self.tokens_per_sample,
                 turn=self._turn,
+                forward_seconds=lap.phases.forward,
+                backward_seconds=lap.phases.backward,
+                optimizer_seconds=lap.phases.optimizer,
+                joules=lap.joules,
+                built=lap.compiled or step == self.first,
             )
         )
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise DivergedError(f"step {step}: loss {loss}, gradient norm {norm}")
+        self._check(step, loss, norm)
         if step - self.first >= self.run.warmup_steps:
             self._cpu_seconds.append(lap.cpu_seconds)
+
+    def _check(self, step: int, loss: float, norm: float) -> None:
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise DivergedError(f"step {step}: loss {loss}, gradient norm {norm}")
+        if self._first_loss is None:
+            self._first_loss = loss
+        if exploded(loss, self._first_loss):
+            raise DivergedError(f"step {step}: loss {loss:.3g}, from {self._first_loss:.3g} at the first step")
 
     def checkpoint_due(self, done: int) -> bool:
         """Whether one belongs after the first `done` steps."""
@@ -144,12 +163,13 @@ class Steps:
 
 def train(steps: Steps, engine: Engine) -> LoopResult:
     """Makes the steps from `steps.first` on, on the native stack. Raises DivergedError."""
-    run, watch = steps.run, Stopwatch()
+    run, watch = steps.run, StepWatch(steps.world)
+    engine.split(watch.phases)
     for step in range(steps.first, run.steps):
         steps.begin(step)
         batches, data_seconds = steps.fetch(step)
         rate = learning_rate(run.cell.optimizer, step, run.steps)
-        loss, norm, lap = measured_step(engine, batches, rate, steps.world, watch)
+        loss, norm, lap = measured_step(engine, batches, rate, watch)
         steps.finish(step, loss, norm, lap, data_seconds)
         if steps.checkpoint_due(step + 1):
             steps.checkpoint(step + 1)

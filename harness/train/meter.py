@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from statistics import median
 
 from harness.train.records import Speed, StepRow
@@ -69,12 +70,41 @@ def merge_ranks(by_rank: Sequence[Sequence[StepRow]]) -> list[StepRow]:
 
 
 def _slowest(rows: Sequence[StepRow]) -> StepRow:
+    busiest = max(rows, key=lambda row: sum(_phases(row) or [0.0]))
     return rows[0].model_copy(
         update={
             "step_seconds": max(row.step_seconds for row in rows),
             "data_seconds": max(row.data_seconds for row in rows),
+            "forward_seconds": busiest.forward_seconds,
+            "backward_seconds": busiest.backward_seconds,
+            "optimizer_seconds": busiest.optimizer_seconds,
+            "skew_seconds": _skew(rows) if len(rows) > 1 else rows[0].skew_seconds,
+            "joules": _whole(row.joules for row in rows),
+            "built": any(row.built for row in rows),
         }
     )
+
+
+def _phases(row: StepRow) -> list[float] | None:
+    parts = (row.forward_seconds, row.backward_seconds, row.optimizer_seconds)
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
+
+
+def _skew(rows: Sequence[StepRow]) -> float | None:
+    """Ranks begin a step together: how far apart they are at the end of a phase is their own doing."""
+    phases = [found for row in rows if (found := _phases(row)) is not None]
+    if len(phases) < len(rows):
+        return None
+    ends = zip(*(accumulate(parts) for parts in phases), strict=True)
+    return max(max(at) - min(at) for at in ends)
+
+
+def _whole(parts: Iterable[float | None]) -> float | None:
+    """The sum; None when a part is missing."""
+    found = list(parts)
+    known = [part for part in found if part is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def measured(rows: Sequence[StepRow], warmup_steps: int) -> list[StepRow]:
@@ -90,19 +120,32 @@ def speed(rows: Sequence[StepRow], warmup_steps: int, cpu_seconds_per_step: floa
     kept = measured(rows, warmup_steps)
     if not kept or cpu_seconds_per_step is None:
         return None
-    seconds = [row.step_seconds for row in kept]
+    seconds, samples = [row.step_seconds for row in kept], sum(row.samples for row in kept)
+    joules = _whole(row.joules for row in kept)
     return Speed(
         warmup_steps=warmup_steps,
         measured_steps=len(kept),
         median_step_seconds=median(seconds),
         p95_step_seconds=percentile(seconds, 0.95),
+        p99_step_seconds=percentile(seconds, 0.99),
+        median_forward_seconds=_median([row.forward_seconds for row in kept]),
+        median_backward_seconds=_median([row.backward_seconds for row in kept]),
+        median_optimizer_seconds=_median([row.optimizer_seconds for row in kept]),
+        median_skew_seconds=_median([row.skew_seconds for row in kept]),
         median_data_seconds=median(row.data_seconds for row in kept),
-        samples_per_second=sum(row.samples for row in kept) / sum(seconds),
+        samples_per_second=samples / sum(seconds),
         tokens_per_second=sum(row.tokens for row in kept) / sum(seconds),
         cpu_seconds_per_step=cpu_seconds_per_step,
         steadiness=steadiness(seconds),
+        joules_per_sample=None if joules is None else joules / samples,
+        built_steps=[row.step for row in kept if row.built],
         turn_step_seconds=_by_turn(kept),
     )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None
 
 
 def _by_turn(rows: Sequence[StepRow]) -> list[float]:

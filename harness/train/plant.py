@@ -14,6 +14,7 @@ from torch import nn
 from harness.backends.base import Engine
 from harness.data.batch import Batch
 from harness.plan import Plant
+from harness.train.phases import PhaseClock
 from harness.train.records import InForce, ShardBytes
 
 MIB = 2**20
@@ -45,6 +46,9 @@ class PlantedEngine:
         size = int(plant.amount * MIB) if plant.kind == "ballast" else 0
         self._ballast = torch.ones(size, dtype=torch.uint8, device=device)  # ones: every page is really there
         self._began: float | None = None
+
+    def split(self, clock: PhaseClock) -> None:
+        self._engine.split(clock)
 
     def backward(self, batch: Batch, last: bool) -> torch.Tensor:
         if self._began is None:

@@ -240,6 +240,19 @@ class StepRow(Value):
     """Carried over from an earlier attempt."""
     turn: int | None = None
     """Which of its process's turns the step was made in; 0 is the warm-up. None in a run alone."""
+    forward_seconds: float | None = None
+    """Over all micro-batches, communication inside included, as are the next two; what is left of the step is the wait
+    for other ranks at its end. In a merged row: of the rank whose three add up to most. None in older records."""
+    backward_seconds: float | None = None
+    optimizer_seconds: float | None = None
+    """Clipping, update, clearing of gradients."""
+    skew_seconds: float | None = None
+    """In a merged row: how far apart the ranks were at the end of a phase, at most. Collectives pull them together."""
+    joules: float | None = None
+    """Used by this rank's GPU meanwhile, in a merged row by all of them; None where nothing counts it."""
+    built: bool = False
+    """The process's first step, in which backends build what they need on the way, or one in which something was
+    compiled."""
 
 
 class Speed(Value):
@@ -249,12 +262,23 @@ class Speed(Value):
     measured_steps: int
     median_step_seconds: float
     p95_step_seconds: float
+    p99_step_seconds: float | None = None
+    """None in older records, as may be the next four and `built_steps`."""
+    median_forward_seconds: float | None = None
+    """See `StepRow` for this and the next three."""
+    median_backward_seconds: float | None = None
+    median_optimizer_seconds: float | None = None
+    median_skew_seconds: float | None = None
     median_data_seconds: float
     samples_per_second: float
     tokens_per_second: float
     cpu_seconds_per_step: float
     steadiness: str
     """STEADY, SLOWING or UNSTEADY (`harness.train.meter`)."""
+    joules_per_sample: float | None = None
+    """Of the GPUs, over the measured steps; None where nothing counts it."""
+    built_steps: list[int] = []
+    """Measured steps in which something was compiled: they are in the figures, and make them doubtful."""
     turn_step_seconds: list[float] = []
     """Median step of each measured turn, in order; empty in a run alone."""
     model_flops_per_second: float | None = None

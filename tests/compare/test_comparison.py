@@ -118,7 +118,7 @@ def test_a_cell_that_does_not_shard_is_found_out() -> None:
         memory = run.memory.model_copy(update={"shards": [whole, whole]})
         runs.append(run.model_copy(update={"memory": memory}) if "fsdp2" in run.run.key else run)
     found = judged(answered(replace(results, runs=runs)), "sharding")
-    assert set(found) == {"pi0-zero3", "pi0-fsdp2"}
+    assert set(found) == {"pi0-zero3", "pi0-zero2", "pi0-fsdp2"}
     assert (found["pi0-fsdp2"].verdict, found["pi0-fsdp2"].value) == (Verdict.INCOMPARABLE, 1.0)
 
 

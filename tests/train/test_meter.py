@@ -135,3 +135,39 @@ def test_the_ratio_of_runs_in_turns_is_the_mean_ratio_of_their_turns():
     a, b = (speed([row(0, turn=0), *rows], 1, 0.5) for rows in (reference, candidate))
     assert b.step_seconds / a.step_seconds == pytest.approx(1.2)
     assert speed([row(t) for t in range(7)], 1, 0.5).step_seconds == 1.0
+
+
+def parts(forward: float, backward: float, optimizer: float, **more):
+    return {"forward_seconds": forward, "backward_seconds": backward, "optimizer_seconds": optimizer, **more}
+
+
+def test_a_merged_row_has_the_busiest_ranks_phases_and_the_ranks_distance_at_the_end_of_each():
+    quick = row(0, 3.0, **parts(0.5, 1.5, 0.5), joules=40.0, built=True)
+    late = row(0, 3.0, **parts(1.2, 1.0, 0.6), joules=60.0)
+    [merged] = merge_ranks([[quick], [late]])
+    assert (merged.forward_seconds, merged.backward_seconds, merged.optimizer_seconds) == (1.2, 1.0, 0.6)
+    assert merged.skew_seconds == pytest.approx(0.7)  # after the forward; later they are 0.2 and 0.3 apart
+    assert merged.joules == 100.0
+    assert merged.built
+    [unknown] = merge_ranks([[quick], [row(0)]])
+    assert (unknown.skew_seconds, unknown.joules) == (None, None)
+    [alone] = merge_ranks([[quick]])
+    assert (alone.forward_seconds, alone.skew_seconds) == (0.5, None)
+
+
+def test_speed_tells_percentiles_phases_energy_and_what_was_compiled():
+    rows = [row(0, 9.0, built=True)]
+    rows += [
+        row(step, 1.0 + step / 100, **parts(0.3, 0.6, 0.1, skew_seconds=0.05, joules=32.0)) for step in range(1, 101)
+    ]
+    rows[50] = rows[50].model_copy(update={"built": True})
+    figures = speed(rows, warmup_steps=1, cpu_seconds_per_step=0.5)
+    assert figures.p99_step_seconds == pytest.approx(1.9901)
+    assert figures.median_step_seconds <= figures.p95_step_seconds <= figures.p99_step_seconds
+    assert (figures.median_forward_seconds, figures.median_backward_seconds) == (0.3, 0.6)
+    assert (figures.median_optimizer_seconds, figures.median_skew_seconds) == (0.1, 0.05)
+    assert figures.joules_per_sample == pytest.approx(2.0)
+    assert figures.built_steps == [50]
+    rows[7] = rows[7].model_copy(update={"joules": None, "skew_seconds": None})
+    partly = speed(rows, warmup_steps=1, cpu_seconds_per_step=0.5)
+    assert (partly.joules_per_sample, partly.median_skew_seconds) == (None, None)

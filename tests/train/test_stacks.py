@@ -168,6 +168,14 @@ def test_records_are_complete(runs, name):
     assert [row.step for row in done.rows] == list(range(STEPS))
     assert done.figures.export == "export"
     assert done.figures.speed.measured_steps == STEPS - 2
+    assert [row.step for row in done.rows if row.built] == [0]
+    for row in done.rows:
+        split = row.forward_seconds + row.backward_seconds + row.optimizer_seconds
+        assert 0.3 * row.step_seconds < split <= row.step_seconds
+        assert min(row.forward_seconds, row.backward_seconds, row.optimizer_seconds) > 0
+        assert 0 <= row.skew_seconds < row.step_seconds
+    speed = done.figures.speed
+    assert speed.median_step_seconds <= speed.p95_step_seconds <= speed.p99_step_seconds
     assert done.figures.checkpoint_save_seconds > 0
     assert done.figures.checkpoint_bytes > 4 * done.figures.workload.parameters
     assert latest_checkpoint(done.folder).name == f"step-{STEPS}"
