@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from harness.compare.results import Results
+from harness.compare.results import Results, ended_well
 from harness.compare.verdict import Alarms
 from harness.errors import DamagedRecord
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.plan import EpisodeKey, Plan, PlannedRun
 from harness.store import ResultFolder, read_lines, read_record
+from harness.train.disturbance import disturbance, usual_mhz
 from harness.train.launch import latest_checkpoint, read_steps
 from harness.train.records import Outcome, RunRecord
 from harness.work import AttemptState, Progress
@@ -21,9 +23,11 @@ def read_plan(result: ResultFolder) -> Plan:
 
 def read_progress(result: ResultFolder, plan: Plan, demonstrations_ready: bool) -> Progress:
     """Raises DamagedRecord naming the file when something that should be whole is not."""
+    records = {run.key: _attempt_records(result, run) for run in [*plan.runs, *plan.confirmations]}
+    mhz = usual_mhz(record for attempts in records.values() for record in attempts.values() if record is not None)
     progress = Progress(
         demonstrations_ready=demonstrations_ready,
-        attempts={run.key: _attempt_states(result, run) for run in [*plan.runs, *plan.confirmations]},
+        attempts={key: _attempt_states(attempts, mhz) for key, attempts in records.items()},
         evaluated={arm.name: _evaluated(result, arm.name) for arm in plan.arms},
     )
     if not result.alarms_file.exists():
@@ -39,11 +43,15 @@ def first_stage_size(plan: Plan, progress: Progress) -> int:
     return attempts + sum(len(planned & done) for done in progress.evaluated.values())
 
 
-def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]:
+def _attempt_records(result: ResultFolder, run: PlannedRun) -> dict[Path, RunRecord | None]:
+    """Attempt folders, oldest first, and how each ended; None when nothing says how."""
+    files = {folder: folder / "run.json" for folder in result.attempts(run.key)}
+    return {folder: read_record(file, RunRecord) if file.exists() else None for folder, file in files.items()}
+
+
+def _attempt_states(attempts: dict[Path, RunRecord | None], mhz: float | None) -> list[AttemptState]:
     states = []
-    for folder in result.attempts(run.key):
-        record_file = folder / "run.json"
-        record = read_record(record_file, RunRecord) if record_file.exists() else None
+    for folder, record in attempts.items():
         checkpoint = latest_checkpoint(folder)
         states.append(
             AttemptState(
@@ -51,6 +59,7 @@ def _attempt_states(result: ResultFolder, run: PlannedRun) -> list[AttemptState]
                 outcome=str(record.outcome) if record else None,
                 checkpoint=str(checkpoint) if checkpoint else None,
                 in_turns=record is not None and record.in_turns is not None,
+                disturbed=record is not None and disturbance(record, mhz) is not None,
             )
         )
     return states
@@ -63,8 +72,9 @@ def _evaluated(result: ResultFolder, arm: str) -> frozenset[EpisodeKey]:
 
 
 def read_results(result: ResultFolder, plan: Plan) -> Results:
-    """Everything recorded so far: the latest ended attempt of each run, every episode once."""
-    runs = _ended_runs(result, plan.runs)
+    """Everything recorded so far: of each run one attempt that has ended, every episode once."""
+    ended = _ended_runs(result, plan.runs)
+    runs = [_chosen(records) for records in ended]
     steps = {
         record.run.key: read_steps(result.run(record.run.key) / f"attempt-{record.attempt}")
         for record in runs
@@ -84,18 +94,25 @@ def read_results(result: ResultFolder, plan: Plan) -> Results:
         steps=steps,
         arms=arms,
         episodes=[episode for episode in episodes if episode.key not in again],
-        confirmation_runs=_ended_runs(result, plan.confirmations),
+        confirmation_runs=[_chosen(records) for records in _ended_runs(result, plan.confirmations)],
         confirmation_episodes=[episode for episode in episodes if episode.key in again],
+        set_aside=[record for records in ended for record in ended_well(records) if record is not _chosen(records)],
     )
 
 
-def _ended_runs(result: ResultFolder, planned: list[PlannedRun]) -> list[RunRecord]:
+def _ended_runs(result: ResultFolder, planned: list[PlannedRun]) -> list[list[RunRecord]]:
+    """For each run that has one: all its attempts that have ended, oldest first."""
     found = []
     for run in planned:
-        ended = [folder for folder in result.attempts(run.key) if (folder / "run.json").exists()]
-        if ended:
-            record = read_record(ended[-1] / "run.json", RunRecord)
-            if record.run != run:
-                raise DamagedRecord(f"{ended[-1] / 'run.json'}: belongs to another plan than {result.plan_file}")
-            found.append(record)
+        attempts = _attempt_records(result, run)
+        for folder, record in attempts.items():
+            if record is not None and record.run != run:
+                raise DamagedRecord(f"{folder / 'run.json'}: belongs to another plan than {result.plan_file}")
+        if ended := [record for record in attempts.values() if record is not None]:
+            found.append(ended)
     return found
+
+
+def _chosen(attempts: list[RunRecord]) -> RunRecord:
+    """The attempt whose figures count, settled before they are seen: the latest that ended well, or else the latest."""
+    return (ended_well(attempts) or attempts)[-1]

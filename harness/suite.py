@@ -177,6 +177,8 @@ class Throughput(Value):
     Left out: turns on CPU; on GPUs `abba`, since several cells need not fit there at once."""
     turn_steps: int = Field(default=2, ge=1)
     """Steps of a turn. Warm-up is one turn of its own."""
+    disturbed_repeats: int = Field(default=1, ge=0)
+    """A block that others disturbed is measured again, until so many of these repeats were disturbed as well."""
     steps: int = Field(default=30, ge=5)
     warmup_steps: int = Field(default=5, ge=1)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.compare.metrics import METRICS
 from harness.compare.results import model_key
 from harness.compare.verdict import Alarm
-from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun
+from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun, RunKind
 from harness.suite import Data
 
 
@@ -21,6 +21,13 @@ class AttemptState:
     """Its last complete checkpoint folder."""
     in_turns: bool = False
     """Other process groups were alive beside it."""
+    disturbed: bool = False
+    """By what else went on on the machine (`harness.train.disturbance`)."""
+
+    @property
+    def is_calm(self) -> bool:
+        """It ended well, and undisturbed."""
+        return self.outcome == "OK" and not self.disturbed
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,13 @@ class Train:
     resume_from: str | None
     alone: bool = True
     """Planned in turns but out of memory there, a run has another go with the machine to itself."""
+    again: bool = False
+    """It has ended well before, in a block that was disturbed."""
 
     @property
     def name(self) -> str:
-        return f"{self.run.key} alone" if self.alone and self.run.block else self.run.key
+        key = f"{self.run.key} alone" if self.alone and self.run.block else self.run.key
+        return f"{key} again, attempt {self.attempt}" if self.again else key
 
     @property
     def names(self) -> frozenset[str]:
@@ -71,7 +81,7 @@ class TakeTurns:
 
     @property
     def name(self) -> str:
-        return f"block {self.runs[0].run.block}"
+        return f"block {self.runs[0].run.block}" + (" again" if self.runs[0].again else "")
 
     @property
     def names(self) -> frozenset[str]:
@@ -149,6 +159,7 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
         work += [] if blocked else [demonstrations]
     able = [run for run in plan.runs if not (blocked and run.cell.data.source == "expert")]
     trainable = _add_training(work, able, progress, given_up)
+    _add_repeats(work, able, plan.disturbed_repeats, progress, given_up)
     arms = [arm for arm in plan.arms if arm.run_key is None or arm.run_key in trainable]
     _add_evaluation(work, arms, plan.episodes, progress, given_up)
     if work:
@@ -157,7 +168,9 @@ def remaining_work(plan: Plan, progress: Progress, given_up: frozenset[str] = fr
         ask = AskGate()
         planned = bool(plan.confirmations or plan.confirmation_episodes)
         return [ask] if planned and ask.name not in given_up else []
-    _add_training(work, _suspects(plan, progress.alarms), progress, given_up)
+    suspects = _suspects(plan, progress.alarms)
+    _add_training(work, suspects, progress, given_up)
+    _add_repeats(work, suspects, plan.disturbed_repeats, progress, given_up)
     accused = {alarm.subject for alarm in progress.alarms if alarm.kind is None}
     arms = [arm for arm in plan.arms if arm.name in accused]
     _add_evaluation(work, arms, plan.confirmation_episodes, progress, given_up)
@@ -181,14 +194,60 @@ def _add_training(
     trainable = set()
     for run in runs:
         attempts = progress.attempts.get(run.key, [])
-        finished = bool(attempts) and attempts[-1].outcome in FINAL and not _crowded_out(attempts[-1])
+        last = _first_well(attempts) or (attempts[-1] if attempts else None)
+        finished = last is not None and last.outcome in FINAL and not _crowded_out(last)
         train = _next_attempt(run, attempts)
         waiting = not finished and train.name not in given_up
         if waiting:
             _append(work, train)
-        if waiting or (finished and attempts[-1].outcome == "OK"):
+        if waiting or (finished and last is not None and last.outcome == "OK"):
             trainable.add(run.key)
     return frozenset(trainable)
+
+
+def _add_repeats(
+    work: list[Work], runs: list[PlannedRun], most_in_vain: int, progress: Progress, given_up: frozenset[str]
+) -> None:
+    """Adds disturbed blocks once more, behind all that has not been measured at all: what disturbed may be over then.
+
+    A block is what one repeat of a model measures, in turns or one after the other: pairs are made within it, so it
+    is repeated whole. When `most_in_vain` repeats were disturbed as well, the machine is taken as it is.
+    """
+    blocks: dict[tuple[str, int], list[PlannedRun]] = {}
+    for run in runs:
+        if run.kind is RunKind.TIMING:
+            blocks.setdefault((model_key(run.cell.label), run.repeat), []).append(run)
+    rounds = {key: _rounds([progress.attempts.get(run.key, []) for run in block]) for key, block in blocks.items()}
+    in_vain = sum(not calm for block in rounds.values() for calm in block[1:])
+    for key, block in blocks.items():
+        if in_vain >= most_in_vain or not rounds[key] or rounds[key][-1]:
+            continue
+        for run in block:
+            attempts = progress.attempts.get(run.key, [])
+            again = replace(_next_attempt(run, attempts), resume_from=None, again=True)
+            if _first_well(attempts) is not None and again.name not in given_up:
+                _append(work, again)
+
+
+def _rounds(block: list[list[AttemptState]]) -> list[bool]:
+    """For each time that a block was measured whole, whether all of its runs were calm; empty until it was once.
+
+    A run's first round is the attempt that ended well first; what came before were tries at it. Interrupted attempts
+    are no rounds. Runs that can never end well have none, and are left out.
+    """
+    done = []
+    for attempts in block:
+        first = _first_well(attempts)
+        if first is not None:
+            later = attempts[attempts.index(first) + 1 :]
+            done.append([first, *(attempt for attempt in later if attempt.outcome not in (None, "INTERRUPTED"))])
+        elif not attempts or attempts[-1].outcome not in FINAL:
+            return []
+    return [all(attempt.is_calm for attempt in together) for together in zip(*done, strict=False)]
+
+
+def _first_well(attempts: list[AttemptState]) -> AttemptState | None:
+    return next((attempt for attempt in attempts if attempt.outcome == "OK"), None)
 
 
 def _add_evaluation(
@@ -220,7 +279,7 @@ def _append(work: list[Work], train: Train) -> None:
     last = work[-1] if work else None
     if train.alone:
         work.append(train)
-    elif isinstance(last, TakeTurns) and last.runs[0].run.block == train.run.block:
+    elif isinstance(last, TakeTurns) and (last.runs[0].run.block, last.runs[0].again) == (train.run.block, train.again):
         work[-1] = TakeTurns((*last.runs, train))
     else:
         work.append(TakeTurns((train,)))

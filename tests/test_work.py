@@ -85,7 +85,9 @@ def test_an_evaluation_goes_on_with_the_episodes_that_are_left() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: st.DataObject) -> None:
-    made = plan("learning.training_seeds=[0,1]", f"throughput.order={data.draw(st.sampled_from(['abba', 'turns']))}")
+    order, in_vain = data.draw(st.sampled_from(["abba", "turns"])), data.draw(st.integers(0, 2))
+    limits = (f"throughput.order={order}", f"throughput.disturbed_repeats={in_vain}")
+    made = plan("learning.training_seeds=[0,1]", *limits)
     attempts: dict[str, list[AttemptState]] = {}
     evaluated: dict[str, frozenset] = {}
     ready, tried, done, alarms = False, frozenset(), [], None
@@ -98,7 +100,8 @@ def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: s
             together = isinstance(work, TakeTurns) and len(work.runs) > 1
             for train in work.runs if isinstance(work, TakeTurns) else [work]:
                 outcome = data.draw(st.sampled_from([*sorted(FINAL), "CRASHED", "HUNG"]))
-                state = AttemptState(train.attempt, outcome, None, in_turns=together)
+                disturbed = data.draw(st.booleans())
+                state = AttemptState(train.attempt, outcome, None, in_turns=together, disturbed=disturbed)
                 attempts.setdefault(train.run.key, []).append(state)
         elif isinstance(work, AskGate):
             alarms = tuple(data.draw(st.lists(st.sampled_from(possible_alarms(made)), max_size=3)))
@@ -109,7 +112,7 @@ def test_whatever_fails_the_loop_ends_and_nothing_finished_is_done_again(data: s
         done += work.names
     assert len(done) == len(set(done))
     most = 2 + len(made.runs) + len(made.confirmations) + len(made.arms)
-    assert len({name.removesuffix(" alone") for name in done}) <= most
+    assert len({name.removesuffix(" alone") for name in done if " again" not in name}) <= most
 
 
 # --- what the gate wants to see again ----------------------------------------------------------------------
@@ -222,3 +225,84 @@ def test_turns_are_the_default_on_cpu_and_one_cell_alone_takes_none() -> None:
         update={"backends": {"zero3": left_out.backends["zero3"]}, "learning": None, "evaluation": None}
     )
     assert {run.block for run in make_plan("x", only, "k", cuda=False).runs} == {None}
+
+
+# --- blocks that others disturbed ------------------------------------------------------------------------------
+
+
+def disturbed(made: Plan, *keys: str) -> Progress:
+    """All is finished, but runs of these blocks were not calm."""
+    progress = finished(made)
+    for key in keys:
+        progress.attempts[key] = [AttemptState(1, "OK", None, disturbed=True)]
+    return progress
+
+
+def then(progress: Progress, key: str, outcome: str | None = "OK", disturbed: bool = False) -> None:
+    attempts = progress.attempts[key]
+    attempts.append(AttemptState(len(attempts) + 1, outcome, None, disturbed=disturbed))
+
+
+@pytest.mark.parametrize("order", ["turns", "abba"])
+def test_a_disturbed_block_is_measured_again_whole_and_behind_the_rest(order: str) -> None:
+    made = plan(f"throughput.order={order}")
+    progress = disturbed(made, "pi0-fsdp2/timing-1")
+    del progress.attempts["pi0-ddp/timing-0"]
+    first, *left = remaining_work(made, progress)
+    assert "pi0-ddp/timing-0" in first.names
+    again = [train for work in left for train in (work.runs if isinstance(work, TakeTurns) else [work])]
+    block = ["pi0-zero3", "pi0-zero2", "pi0-fsdp2", "pi0-ddp"]
+    assert [train.run.cell.label for train in again if isinstance(train, Train)] == block[::-1]
+    assert {(train.run.repeat, train.attempt, train.again, train.resume_from) for train in again} == {
+        (1, 2, True, None)
+    }
+    assert len(left) == (1 if order == "turns" else 4)
+
+
+def test_a_repeat_that_was_calm_is_the_last_one_and_another_block_may_be_repeated_then() -> None:
+    made = plan("throughput.order=turns")
+    progress = disturbed(made, "pi0-fsdp2/timing-0", "pi0-ddp/timing-1")
+    block = [run.key for run in made.runs if run.kind is RunKind.TIMING and run.repeat == 0]
+    for key in block:
+        then(progress, key)
+    [work] = remaining_work(made, progress)
+    assert isinstance(work, TakeTurns) and {train.run.repeat for train in work.runs} == {1}
+
+
+def test_when_a_repeat_was_disturbed_as_well_the_machine_is_taken_as_it_is() -> None:
+    made = plan("throughput.order=turns")
+    assert made.disturbed_repeats == 1
+    progress = disturbed(made, "pi0-fsdp2/timing-0", "pi0-ddp/timing-1")
+    for run in made.runs:
+        if run.kind is RunKind.TIMING and run.repeat == 0:
+            then(progress, run.key, disturbed=run.cell.label == "pi0-zero3")
+    assert remaining_work(made, progress) == []
+    more = plan("throughput.order=turns", "throughput.disturbed_repeats=2")
+    work = next_work(more, progress)
+    assert isinstance(work, TakeTurns) and {(train.run.repeat, train.attempt) for train in work.runs} == {(0, 3)}
+    assert remaining_work(plan("throughput.disturbed_repeats=0"), disturbed(made, "pi0-fsdp2/timing-0")) == []
+
+
+def test_a_repeat_that_was_cut_short_is_made_again_for_the_whole_block() -> None:
+    made = plan("throughput.order=turns")
+    progress = disturbed(made, "pi0-fsdp2/timing-0")
+    block = [run.key for run in made.runs if run.kind is RunKind.TIMING and run.repeat == 0]
+    then(progress, block[0])
+    for key in block[1:]:
+        then(progress, key, "INTERRUPTED")
+    work = next_work(made, progress)
+    assert isinstance(work, TakeTurns) and {train.run.key for train in work.runs} == set(block)
+
+
+def test_a_repeat_that_crashes_was_in_vain() -> None:
+    made = plan("throughput.order=turns")
+    progress = disturbed(made, "pi0-fsdp2/timing-0")
+    for run in made.runs:
+        if run.kind is RunKind.TIMING and run.repeat == 0:
+            then(progress, run.key, "CRASHED" if run.cell.label == "pi0-ddp" else "OK")
+    assert remaining_work(made, progress) == []
+
+
+def test_learning_runs_are_never_repeated_for_a_disturbance() -> None:
+    made = plan()
+    assert remaining_work(made, disturbed(made, *(run.key for run in made.runs if run.kind is RunKind.LEARNING))) == []

@@ -22,7 +22,8 @@ class Results:
     Attributes:
         result_id: name of the result's folder.
         command: the command line that made it.
-        runs: the latest attempt of each run.
+        runs: of each run the latest attempt that ended well, or else the latest.
+        set_aside: attempts that ended well and were measured again, because others disturbed their block.
         steps: `PlannedRun.key` → rows by rising step, one row per step (not one per rank).
         episodes: of all arms; at most one per (arm, key).
         confirmation_runs, confirmation_episodes: measured because the first stage of the gate alarmed; they are
@@ -37,6 +38,7 @@ class Results:
     episodes: list[EpisodeRecord] = field(default_factory=list)
     confirmation_runs: list[RunRecord] = field(default_factory=list)
     confirmation_episodes: list[EpisodeRecord] = field(default_factory=list)
+    set_aside: list[RunRecord] = field(default_factory=list)
 
     def of(self, label: str, kind: RunKind | None = None) -> list[RunRecord]:
         """Runs of the cell with this label, by repeat."""

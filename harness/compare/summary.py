@@ -9,6 +9,7 @@ from harness.compare.results import Results, ended_well
 from harness.compare.throughput import counts
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.records import Value
+from harness.train.disturbance import disturbance, usual_mhz
 from harness.train.records import InForce, RunRecord, ShardBytes, Speed
 
 
@@ -38,6 +39,10 @@ class CellSummary(Value):
     used_runs: int
     """Timing runs behind the figures of speed: those that count (`throughput.counts`), or all when none does."""
     steady: bool | None
+    set_aside_runs: int = 0
+    """Timing runs that ended well and were measured again, since others disturbed their block; in no figure."""
+    disturbed_runs: dict[str, str] = {}
+    """Timing runs behind the figures that were disturbed: key → by what."""
     step_seconds: float | None
     """Geometric mean over runs of their median step time."""
     p95_step_seconds: float | None
@@ -83,6 +88,8 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
         planned_runs=sum(run.kind is RunKind.TIMING for run in planned),
         used_runs=len(used),
         steady=bool(steady) if timed else None,
+        set_aside_runs=sum(run.run.cell.label == label for run in results.set_aside),
+        disturbed_runs={run.run.key: told for run in used if (told := disturbance(run, usual_mhz(results.runs)))},
         step_seconds=_mean("step_seconds", used),
         p95_step_seconds=max((run.speed.p95_step_seconds for run in used if run.speed), default=None),
         p99_step_seconds=max((run.speed.p99_step_seconds or 0 for run in used if run.speed), default=0) or None,

@@ -64,8 +64,18 @@ def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -
     table.notes += [f"Tokens: {definition}." for definition in definitions]
     table.notes += [_reservation(s) for s in every.values() if s.candidate in labels]
     table.notes = [note for note in table.notes if note]
+    table.notes += _disturbances(cells)
     table.notes += [f"{u.label} is unsupported: {u.reason}." for u in plan.unsupported]
     return table
+
+
+def _disturbances(cells: list[CellSummary]) -> list[str]:
+    notes = [f"{key} was disturbed: {told}." for cell in cells for key, told in cell.disturbed_runs.items()]
+    aside = {cell.label: cell.set_aside_runs for cell in cells if cell.set_aside_runs}
+    if aside:
+        told = ", ".join(f"{count} of {label}" for label, count in aside.items())
+        notes.append(f"Measured again because others disturbed their block, kept and in no figure: {told}.")
+    return notes
 
 
 def _against(speedup: Speedup | None, itself: bool) -> str:

@@ -49,6 +49,7 @@ def gather_figures(spec: RunSpec, outcome: Outcome, gpus: Sequence[str] = ()) ->
         "in_force": first.in_force if first else None,
         "speed": _with_utilisation(figures, first, gpus) if figures and first else None,
         "memory": _memory(reports) if reports else None,
+        "busy_cpu_mhz": _least([report.busy_cpu_mhz for report in reports]),
         "collectives": first.collectives if first else None,
         "phase_peaks": first.phase_peaks if first else None,
         "exposed_communication_share": _most([report.exposed_communication_share for report in reports]),
@@ -86,6 +87,11 @@ def _most(values: Sequence[Number | None]) -> Number | None:
     """The largest, or None when any rank has none."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
+
+
+def _least(values: Sequence[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return min(known, default=None)
 
 
 def _write_steps(file: Path, rows: list[StepRow]) -> None:

@@ -15,6 +15,7 @@ from harness.backends.base import Engine
 from harness.data.batch import Batch
 from harness.plan import PlannedRun
 from harness.train.comm import CollectiveCounter
+from harness.train.host import busy_mhz
 from harness.train.journal import Journal
 from harness.train.memory import Peaks, read_peaks, reset_peaks
 from harness.train.meter import Stopwatch
@@ -50,6 +51,7 @@ class LoopResult:
     cpu_seconds_per_step: float | None
     collectives: list[Collectives] | None
     """Of the last warm-up step."""
+    busy_cpu_mhz: float | None
 
 
 def measured_step(engine: Engine, batches: list[Batch], rate: float, watch: StepWatch) -> tuple[Tensor, float, StepLap]:
@@ -158,7 +160,7 @@ class Steps:
     def result(self) -> LoopResult:
         cpu_seconds = median(self._cpu_seconds) if self._cpu_seconds else None
         counted = self._counter.counted if self._counter else None
-        return LoopResult(read_peaks(self.world.device), cpu_seconds, counted)
+        return LoopResult(read_peaks(self.world.device), cpu_seconds, counted, busy_mhz())
 
 
 def train(steps: Steps, engine: Engine) -> LoopResult:

@@ -187,6 +187,8 @@ class RankReport(Record):
     peak_reserved_bytes: int | None
     cpu_seconds_per_step: float | None
     """Median process CPU time of the measured steps; None when none was measured."""
+    busy_cpu_mhz: float | None = None
+    """Clock of the machine's fastest core right after the last step; None where the kernel does not say."""
     collectives: list[Collectives] | None = None
     """Of the last warm-up step, data collectives only; None with fewer than two warm-up steps."""
     exposed_communication_share: float | None = None
@@ -366,4 +368,9 @@ class RunRecord(Record):
     """Folder of the exported policy, relative to the attempt's folder."""
     in_turns: InTurns | None = None
     """None: the run had the machine to itself."""
+    busy_cpu_mhz: float | None = None
+    """Clock under the run's own load, of the slowest rank's machine (`RankReport`)."""
     host: HostConditions | None = None
+    """Of the only host, or the first."""
+    hosts: list[HostRecord] = []
+    """All hosts of a run over several, by node; empty for a run on one."""

@@ -298,6 +298,7 @@ class Training:
                 peak_allocated_bytes=result.peaks.allocated_bytes,
                 peak_reserved_bytes=result.peaks.reserved_bytes,
                 cpu_seconds_per_step=result.cpu_seconds_per_step,
+                busy_cpu_mhz=result.busy_cpu_mhz,
                 collectives=result.collectives,
                 exposed_communication_share=self.traced.exposed_share,
                 phase_peaks=self.traced.phase_peaks,

@@ -17,7 +17,7 @@ from harness.compare.results import Results
 from harness.plan import Plan, Plant, Unsupported
 from harness.report.markdown import render
 from harness.report.table import WIDTH
-from harness.train.records import Outcome
+from harness.train.records import HostConditions, Outcome
 
 GOLDEN = Path(__file__).parent / "golden"
 PLAN = a_plan(unsupported=[Unsupported(label="pi0-fsdp", reason="one-process sharding needs CUDA")])
@@ -108,6 +108,19 @@ def test_what_is_missing_is_a_dash_and_never_zero() -> None:
     assert not re.search(r"\b0(\.0+)?\b(?!/)", speed.replace("0/2", "")) and speed.count("–") == 5
     assert (within.count("–"), memory.count("–")) == (9, 6)
     assert "pi0-ddp has no figures: OOM: a rank was killed for memory." in text
+
+
+def test_disturbances_and_what_was_measured_again_are_told() -> None:
+    busy = HostConditions(
+        load_average=3.0, foreign_cpu_share=0.4, cpu_mhz=None, temperature_celsius=None, foreign_gpu_processes=None
+    )
+    results = some_results(PLAN)
+    first, *others = results.runs
+    results = replace(results, runs=[first.model_copy(update={"host": busy}), *others], set_aside=[first])
+    text = " ".join(render(compare(PLAN, results, None, []), PLAN, results).split())
+    assert "pi0-zero3/timing-0 was disturbed: other processes took 40% of the CPU." in text
+    assert "kept and in no figure: 1 of pi0-zero3." in text
+    assert "disturbed" not in whole()
 
 
 def test_nothing_at_all_is_reported_too() -> None:
