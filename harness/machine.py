@@ -74,6 +74,13 @@ def hardware_key(cpu: str, cores: int, memory_bytes: int, gpus: list[str]) -> st
     return f"cpu-{_slug(cpu)}-{cores}c-{round(memory_bytes / 2**30)}g"
 
 
+def over_nodes(machine: Fingerprint, nodes: int) -> Fingerprint:
+    """Several hosts like this one, as one place to run: their timings compare with those of as many such hosts only."""
+    if nodes == 1:
+        return machine
+    return machine.model_copy(update={"hardware_key": f"{nodes}-nodes-{machine.hardware_key}"})
+
+
 def elsewhere(python: str | None) -> dict[str, str]:
     """Environment variables by which another interpreter runs this very harness; none for our own."""
     return {} if python is None else {"PYTHONPATH": str(Path(__file__).parents[1])}

@@ -128,12 +128,14 @@ class Plan(Record):
     seed: int
     hardware_key: str
     """Where it runs. A result is never continued on another kind of machine."""
+    nodes: int = 1
+    """Hosts over which the ranks of a run are spread."""
+    order_note: str | None = None
+    """Why timing runs take no turns where the suite asks for them."""
     runs: list[PlannedRun]
     unsupported: list[Unsupported]
     reference: str | None
     """Backend key every speedup is against."""
-    disturbed_repeats: int = 0
-    """`Throughput.disturbed_repeats`; 0 in plans made before there was such a thing."""
     arms: list[PlannedArm]
     episodes: list[EpisodeKey]
     evaluation: Evaluation | None
@@ -158,21 +160,26 @@ class Plan(Record):
         return any(run.cell.data.source == "expert" for run in self.runs)
 
 
-def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
+def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool, nodes: int = 1) -> Plan:
     """Resolves a suite for one machine.
 
     Args:
         name: what the suite's results are filed under.
         hardware_key: `Fingerprint.hardware_key` of this machine.
         cuda: whether the ranks will have a GPU each.
+        nodes: hosts over which the ranks of a run are spread; `hardware_key` is of all of them together.
 
     Raises:
         BadInput: two cells cannot be compared, or (purpose "gate") a test cannot fire with its repeats.
     """
     cells = [_cell(suite, model, backend) for model in suite.models for backend in suite.backends]
-    reasons = {cell.label: suite.unsupported.get(cell.label) or unsupported(cell, cuda) for cell in cells}
+    reasons = {
+        cell.label: suite.unsupported.get(cell.label) or unsupported(cell, cuda) or _uneven(cell, nodes)
+        for cell in cells
+    }
     able = [cell for cell in cells if reasons[cell.label] is None]
-    timing = _timing_runs(suite.throughput, able, suite.seed, cuda) if suite.throughput else []
+    in_turns, order_note = _order(suite.throughput, cuda, nodes)
+    timing = _timing_runs(suite.throughput, able, suite.seed, in_turns) if suite.throughput else []
     learning = _learning_runs(suite.learning, able, suite.models) if suite.learning else []
     if suite.throughput and suite.purpose == "gate":
         _refuse_blind_gate(name, suite.throughput, suite.gate, TIMING_METRICS * len(able))
@@ -181,10 +188,11 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool) -> Plan:
         purpose=suite.purpose,
         seed=suite.seed,
         hardware_key=hardware_key,
+        nodes=nodes,
+        order_note=order_note,
         runs=timing + learning,
         unsupported=[Unsupported(label=label, reason=reason) for label, reason in reasons.items() if reason],
         reference=suite.throughput.reference if suite.throughput else None,
-        disturbed_repeats=suite.throughput.disturbed_repeats if suite.throughput else 0,
         arms=_arms(suite.evaluation, learning) if suite.evaluation else [],
         episodes=planned_episodes(suite.evaluation, suite.seed) if suite.evaluation else [],
         evaluation=suite.evaluation,
@@ -241,11 +249,25 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int, cuda: bool) -> list[PlannedRun]:
+def _uneven(cell: Cell, nodes: int) -> str | None:
+    return f"{cell.ranks} ranks cannot be spread evenly over {nodes} nodes" if cell.ranks % nodes else None
+
+
+def _order(throughput: Throughput | None, cuda: bool, nodes: int) -> tuple[bool, str | None]:
+    """Whether timing runs take turns, and if they do not though they were meant to, why."""
+    meant = throughput is not None and (throughput.order or ("abba" if cuda else "turns")) == "turns"
+    if meant and nodes > 1:
+        return False, (
+            f"runs over {nodes} nodes stand in ABBA blocks: turns are given to process groups that are alive together "
+            "on one host"
+        )
+    return meant, None
+
+
+def _timing_runs(throughput: Throughput, cells: list[Cell], seed: int, turns: bool) -> list[PlannedRun]:
     """Every second repeat goes through a model's cells backwards (ABBA), so that a steady drift of the machine
     cancels within each pair of repeats, for every pair of cells at once. In turns, a repeat is a block besides."""
     runs = []
-    turns = (throughput.order or ("abba" if cuda else "turns")) == "turns"
     models = list(dict.fromkeys(cell.label.split("-", 1)[0] for cell in cells))
     for repeat in range(throughput.repeats):
         for model in models:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.cluster.leader import Hosts
 from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire
 from harness.compare.bridge import carry
 from harness.compare.comparison import Comparison, compare
@@ -29,7 +30,17 @@ from harness.store import BaselineFolder, ResultFolder, Store, read_record, writ
 from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
 from harness.trends import trends
-from harness.work import AskGate, Evaluate, MakeDemonstrations, Progress, TakeTurns, Train, next_work, remaining_work
+from harness.work import (
+    AskGate,
+    Evaluate,
+    MakeDemonstrations,
+    Progress,
+    TakeTurns,
+    Train,
+    Work,
+    next_work,
+    remaining_work,
+)
 
 HANG_SECONDS = 120.0
 """A run none of whose ranks makes a step for this long has hung. Starting DeepSpeed takes about 20."""
@@ -42,9 +53,12 @@ class Workplace:
     store: Store
     baselines: BaselineFolder
     machine: Fingerprint
+    """This host, or all of `hosts` together (`harness.machine.over_nodes`)."""
     command: str
     profile: bool = False
     """Timing runs of the first repeat leave a trace of two further steps."""
+    hosts: Hosts | None = None
+    """Where the ranks are, if they are on several."""
 
 
 def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
@@ -94,6 +108,10 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
     """`tried` holds what has had its turn since the command was started: a failure waits for the next command."""
     tried: frozenset[str] = frozenset()
     while remaining := remaining_work(plan, progress_of(plan, result, place.store), tried):
+        if left_behind := _without_host(remaining, place.hosts):
+            display.say(f"[red]{place.hosts and place.hosts.lost()}[/red]; what needs it waits for the next command")
+            tried |= left_behind
+            continue
         work = remaining[0]
         display.start(remaining)
         match work:
@@ -108,6 +126,13 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
             case AskGate():
                 _ask_gate(plan, result, place, display)
         tried |= work.names
+
+
+def _without_host(remaining: Sequence[Work], hosts: Hosts | None) -> frozenset[str]:
+    """What cannot be done for want of a host that is lost."""
+    if hosts is None or hosts.lost() is None:
+        return frozenset()
+    return frozenset().union(*(work.names for work in remaining if isinstance(work, Train)))
 
 
 def _ask_gate(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
@@ -133,7 +158,7 @@ def _train(work: Train, plan: Plan, result: ResultFolder, place: Workplace, disp
         loss = "–" if row.loss is None else f"{row.loss:.4f}"
         display.advance(row.step + 1, steps, f"step {row.step + 1}, loss {loss}, {row.step_seconds * 1e3:.0f} ms")
 
-    record = launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step)
+    record = launch(spec, place.machine, hang_seconds=HANG_SECONDS, on_step=on_step, hosts=place.hosts)
     display.finish(_sentence(record), failed=_failed([record]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from harness.cli.options import (
     Sets,
     SuiteFile,
 )
+from harness.cluster.nodes import find_nodes
 from harness.commands.output import Output
 
 app = typer.Typer()
@@ -31,13 +33,14 @@ def plan(
     models: Models = None,
     backends: Backends = None,
     sets: Sets = None,
+    nnodes: Annotated[int, typer.Option(help="Hosts like this one, over which the ranks are spread.", min=1)] = 1,
     results: Results = RESULTS,
     json: Json = False,
 ) -> None:
     """Show what a suite would do here: cells, order, time and disk needed. Runs nothing."""
     from harness.commands import suites as commands
 
-    commands.show_plan(commands.Request(suite, models, backends, sets or []), results, json)
+    commands.show_plan(commands.Request(suite, models, backends, sets or []), nnodes, results, json)
 
 
 @app.command()
@@ -51,6 +54,11 @@ def run(
         str | None,
         typer.Option(help="Make a cell worse on purpose: pi0-fsdp2=sleep:0.2.", metavar="CELL=KIND:AMOUNT"),
     ] = None,
+    nnodes: Annotated[
+        int | None, typer.Option(help="Hosts that run this same command; their results folder is shared.")
+    ] = None,
+    node_rank: Annotated[int | None, typer.Option(help="Which of them this is; 0 leads.")] = None,
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="The first host.", metavar="HOST:PORT")] = None,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -60,7 +68,8 @@ def run(
     from harness.commands import suites as commands
 
     request = commands.Request(suite, models, backends, sets or [])
-    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile, plant))
+    nodes = find_nodes(nnodes, node_rank, rdzv_endpoint, os.environ)
+    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile, plant, nodes))
 
 
 @app.command()

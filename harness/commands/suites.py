@@ -7,21 +7,25 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from harness.cluster.nodes import ALONE, Nodes
 from harness.commands.output import Output
 from harness.display import Display, spoken
 from harness.errors import BadInput, ExitCode
 from harness.estimate import plan_disk_bytes, plan_seconds
-from harness.machine import fingerprint
+from harness.machine import fingerprint, over_nodes
 from harness.plan import Plan, RunKind, make_plan
 from harness.selection import selected
 from harness.store import Store
 from harness.suite import Suite
 from harness.suite_file import load_suite, suite_from
+
+if TYPE_CHECKING:
+    from harness.cluster.leader import Hosts
 
 MIB = 2**20
 
@@ -39,16 +43,16 @@ class Request:
         return selected(load_suite(self.suite, self.sets), self.models, self.backends)
 
 
-def plan_of(name: str, suite: Suite) -> Plan:
-    """Resolved for this machine."""
-    machine = fingerprint()
-    return make_plan(name, suite, machine.hardware_key, bool(machine.gpus))
+def plan_of(name: str, suite: Suite, nodes: int = 1) -> Plan:
+    """Resolved for this machine, or so many like it."""
+    machine = over_nodes(fingerprint(), nodes)
+    return make_plan(name, suite, machine.hardware_key, bool(machine.gpus), nodes)
 
 
-def show_plan(request: Request, results: Path, as_json: bool) -> None:
+def show_plan(request: Request, nodes: int, results: Path, as_json: bool) -> None:
     from harness.run import progress_of, unfinished_result
 
-    plan = plan_of(request.suite.stem, request.load())
+    plan = plan_of(request.suite.stem, request.load(), nodes)
     store = Store(results)
     progress = progress_of(plan, unfinished_result(plan, store), store)
     seconds, disk = plan_seconds(plan, progress), plan_disk_bytes(plan)
@@ -68,6 +72,8 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
     in_turns = next((run for run in plan.runs if run.block), None)
     if in_turns is not None:
         console.print(f"timing runs of one model and repeat take turns, {in_turns.turn_steps} steps each")
+    if plan.order_note:
+        console.print(plan.order_note)
     for cell in plan.unsupported:
         console.print(f"[yellow]unsupported[/yellow] {cell.label}: {cell.reason}")
     if plan.needs_demonstrations:
@@ -79,17 +85,28 @@ def show_plan(request: Request, results: Path, as_json: bool) -> None:
     console.print(f"about {spoken(seconds)} left on a 2-core machine, {disk / MIB:.0f} MiB of disk")
 
 
-def run_suite_file(request: Request, output: Output, profile: bool, plant: str | None) -> ExitCode:
+def run_suite_file(
+    request: Request, output: Output, profile: bool = False, plant: str | None = None, nodes: Nodes = ALONE
+) -> ExitCode:
     """
     Args:
         plant: `CELL=KIND:AMOUNT`, a fault for every timing run of one cell.
+        nodes: this host's place. Any but the first does as the first says; the suite is the first one's affair.
     """
-    plan = plan_of(request.suite.stem, request.load())
+    if nodes.count > 1:
+        from harness.cluster.command import run_over
+
+        return run_over(nodes, output, lambda hosts: _run_here(request, output, profile, plant, hosts))
+    return _run_here(request, output, profile, plant, None)
+
+
+def _run_here(request: Request, output: Output, profile: bool, plant: str | None, hosts: Hosts | None) -> ExitCode:
+    plan = plan_of(request.suite.stem, request.load(), len(hosts.names) if hosts else 1)
     if plant is not None:
         from harness.drill import parse_fault, with_fault
 
         plan = with_fault(plan, *parse_fault(plan, plant))
-    return run_plan(plan, request.suite.read_text(), output, profile)
+    return run_plan(plan, request.suite.read_text(), output, profile, hosts)
 
 
 def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output, profile: bool) -> ExitCode:
@@ -116,7 +133,9 @@ def _refuse_foreign_loops(plan: Plan) -> None:
             raise BadInput("--profile", "stack", run.cell.stack, f'"native" (cell {run.cell.label})')
 
 
-def run_plan(plan: Plan, suite_text: str, output: Output, profile: bool = False) -> ExitCode:
+def run_plan(
+    plan: Plan, suite_text: str, output: Output, profile: bool = False, hosts: Hosts | None = None
+) -> ExitCode:
     from harness.report.terminal import show
     from harness.run import Workplace, carry_out
 
@@ -124,7 +143,8 @@ def run_plan(plan: Plan, suite_text: str, output: Output, profile: bool = False)
         _refuse_foreign_loops(plan)
     console = output.console
     command = shlex.join(["harness", *sys.argv[1:]])
-    place = Workplace(output.store, output.baseline_folder, fingerprint(), command, profile)
+    machine = over_nodes(fingerprint(), plan.nodes)
+    place = Workplace(output.store, output.baseline_folder, machine, command, profile, hosts)
     with Display(console, plan.workers, quiet=output.quiet) as display:
         result, comparison = carry_out(plan, suite_text, place, display)
     if output.json:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from harness.cluster.leader import Hosts
 from harness.machine import Fingerprint
 from harness.train.ending import read_steps
 from harness.train.group import ProcessGroup
@@ -33,6 +34,7 @@ def launch(
     hang_seconds: float,
     on_step: Callable[[StepRow], None],
     worker: str = WORKER,
+    hosts: Hosts | None = None,
 ) -> RunRecord:
     """Runs one fresh process group to its end and records it in the attempt's folder, `run.json` last.
 
@@ -41,13 +43,15 @@ def launch(
             the first step two minutes more are granted, for importing and building.
         on_step: called with each step once all ranks have finished it (the slowest rank's times).
         worker: module each rank runs, with the path of `spec.json` as its argument.
+        hosts: over which the ranks are spread evenly, node by node; None: all are here. A host that is lost ends the
+            run as CRASHED.
 
     Raises:
         KeyboardInterrupt: passed on, after the ranks were stopped and the run was recorded as INTERRUPTED.
         DiskFull: a record could not be written. No process is left behind.
     """
     return launch_in_turns(
-        [spec], fingerprint, hang_seconds=hang_seconds, on_step=lambda _, row: on_step(row), worker=worker
+        [spec], fingerprint, hang_seconds=hang_seconds, on_step=lambda _, row: on_step(row), worker=worker, hosts=hosts
     )[0]
 
 
@@ -58,13 +62,15 @@ def launch_in_turns(
     hang_seconds: float,
     on_step: Callable[[int, StepRow], None],
     worker: str = WORKER,
+    hosts: Hosts | None = None,
 ) -> list[RunRecord]:
     """Runs fresh process groups that start together and then run a few steps each, in turn (`harness.train.turns`).
 
     What one of them ends with is its own affair: the others go on. Each is recorded as soon as it has ended.
 
     Args:
-        specs: runs with the same `block`, or a single run, which then has the machine to itself.
+        specs: runs with the same `block`, or a single run, which then has the machine to itself. Turns are given
+            through a socket of this host, so over several hosts there is a single run only.
         hang_seconds: as in `launch`; a group that waits for its turn does not age.
         on_step: called with the place in `specs` and the step.
 
@@ -75,7 +81,7 @@ def launch_in_turns(
     groups: list[ProcessGroup] = []
     try:
         for spec in _made_ready(specs, turns, hang_seconds + start_seconds):
-            groups.append(ProcessGroup(spec, worker, fingerprint, hang_seconds, start_seconds))
+            groups.append(ProcessGroup(spec, worker, fingerprint, hang_seconds, start_seconds, hosts))
         while running := [place for place, group in enumerate(groups) if group.record is None]:
             if turns is None:
                 time.sleep(_POLL_SECONDS)

@@ -49,6 +49,8 @@ class RunSpec(Record):
     """Where decoded frames are kept between runs; None decodes them anew."""
     resume_from: str | None
     """A complete checkpoint folder of an earlier attempt (`checkpoint/step-N`)."""
+    keep_checkpoints: bool = False
+    """Every checkpoint of the run stays, not the last one alone."""
     collective_timeout_seconds: float = 1800.0
     """After this a collective that waits for a missing rank fails. The launcher sets it above its own limit."""
     trace: bool = False
@@ -324,6 +326,27 @@ class HostConditions(Value):
     """On the GPUs, at the end."""
 
 
+class AgentEnd(Value):
+    """How torchrun ended on one host."""
+
+    exit_code: int
+    """Negative for a signal."""
+    out_of_memory_kills: int
+    """By that host's kernel, while the run was going."""
+    conditions: HostConditions
+
+
+class HostRecord(Value):
+    """One of several hosts of a run."""
+
+    name: str
+    address: str
+    ranks: list[int]
+    fingerprint: Fingerprint
+    conditions: HostConditions | None
+    """None: the host was lost."""
+
+
 class Failure(Value):
     """Why a run has no figures. The first rank at fault, and its own words."""
 
@@ -335,6 +358,8 @@ class Failure(Value):
     """What the rank at fault was doing, where it says so itself."""
     peak_bytes: int | None = None
     """Out of memory: the peak that rank had reached, allocated on CUDA or else resident."""
+    host: str | None = None
+    """Where that rank was, in a run over several hosts; or the host that is lost, and then no rank is named."""
 
 
 class RunRecord(Record):

@@ -57,17 +57,21 @@ class StepsFollower:
         return False
 
 
-def dump_stacks(attempt: Path, launcher_pid: int, ranks: int) -> dict[int, str]:
-    """Asks every rank for the stacks of its threads (`logs/rank-<r>.stacks.txt`) and returns them by rank.
-
-    A rank that does not answer, because it is stopped or stuck in native code, has an empty text.
-    """
+def ask_for_stacks(torchrun_pid: int) -> None:
+    """Signals every rank below to write the stacks of its threads to `logs/rank-<r>.stacks.txt`."""
     import psutil
 
-    for process in descendants(launcher_pid):
+    for process in descendants(torchrun_pid):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if "TORCHELASTIC_RUN_ID" in process.environ():
                 process.send_signal(signal.SIGUSR1)
+
+
+def dump_stacks(attempt: Path, ranks: int) -> dict[int, str]:
+    """Waits for the stacks that the ranks were asked for, and returns them by rank.
+
+    A rank that does not answer, because it is stopped or stuck in native code, has an empty text.
+    """
     deadline = time.monotonic() + _STACK_SECONDS
     while time.monotonic() < deadline:
         stacks = {rank: _text(stacks_file(attempt, rank)) for rank in range(ranks)}

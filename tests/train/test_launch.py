@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from harness.store import read_record
-from harness.train.group import rank_environment
+from harness.train.agent import rank_environment
 from harness.train.journal import latest_checkpoint
 from harness.train.launch import launch, read_steps
 from harness.train.records import Outcome, RunRecord, StepRow
@@ -101,11 +101,18 @@ def test_interrupt_stops_the_ranks_and_is_passed_on(monkeypatch, tmp_path):
 
 
 def test_outer_torchrun_does_not_leak_into_the_ranks():
-    outer = {"RANK": "5", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "OMP_NUM_THREADS": "4"}
+    outer = {
+        "RANK": "5",
+        "MASTER_PORT": "1",
+        "TORCHELASTIC_RUN_ID": "x",
+        "PET_NNODES": "2",
+        "PATH": "/bin",
+        "OMP_NUM_THREADS": "4",
+    }
     env = rank_environment(outer)
     assert env["PATH"] == "/bin"
     assert env["OMP_NUM_THREADS"] == "4"
-    assert not {"RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID"} & set(env)
+    assert not {"RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PET_NNODES"} & set(env)
     assert rank_environment({})["OMP_NUM_THREADS"] == "1"
 
 
