@@ -136,6 +136,8 @@ class Plan(Record):
     unsupported: list[Unsupported]
     reference: str | None
     """Backend key every speedup is against."""
+    disturbed_repeats: int = 0
+    """`Throughput.disturbed_repeats`; 0 in plans made before there was such a thing."""
     arms: list[PlannedArm]
     episodes: list[EpisodeKey]
     evaluation: Evaluation | None
@@ -193,6 +195,7 @@ def make_plan(name: str, suite: Suite, hardware_key: str, cuda: bool, nodes: int
         runs=timing + learning,
         unsupported=[Unsupported(label=label, reason=reason) for label, reason in reasons.items() if reason],
         reference=suite.throughput.reference if suite.throughput else None,
+        disturbed_repeats=suite.throughput.disturbed_repeats if suite.throughput else 0,
         arms=_arms(suite.evaluation, learning) if suite.evaluation else [],
         episodes=planned_episodes(suite.evaluation, suite.seed) if suite.evaluation else [],
         evaluation=suite.evaluation,
