@@ -158,6 +158,20 @@ class ResultFolder:
     def command_file(self) -> Path:
         return self.path / "command.txt"
 
+    @property
+    def validation_file(self) -> Path:
+        return self.path / "validation.json"
+
+    @property
+    def validation_report_file(self) -> Path:
+        return self.path / "validation.md"
+
+    def trial_file(self, label: str) -> Path:
+        return self.path / "validate" / f"{label}.json"
+
+    def contract_file(self, model_key: str) -> Path:
+        return self.path / "contract" / f"{model_key}.json"
+
     def run(self, run_key: str) -> Path:
         return self.path / "train" / run_key
 

@@ -262,7 +262,7 @@ class Training:
         return self.journal.carry_over(checkpoint)
 
     def save(self, step: int) -> None:
-        """Writes a checkpoint, and once it is whole removes those before it."""
+        """Writes a checkpoint, and once it is whole removes those before it, unless all are to be kept."""
         folder = checkpoint_folder(self.attempt, step)
         self.journal.phase(f"saving {folder.name}")
         self.journal.sync()
@@ -271,7 +271,7 @@ class Training:
         self.trained.save(folder)
         self.save_seconds = watch.stop().wall_seconds
         self.checkpoint_bytes = folder_bytes(folder)
-        if self.world.rank == 0:
+        if self.world.rank == 0 and not self.spec.keep_checkpoints:
             for older in folder.parent.iterdir():
                 if older != folder:
                     (older / COMPLETE).unlink(missing_ok=True)
