@@ -47,7 +47,7 @@ class _Fact(NamedTuple):
 def audit(a: RunRecord, b: RunRecord) -> list[Difference]:
     """Differences of candidate `b` from reference `a`; empty when they are alike.
 
-    Backend, wrapper, ZeRO stage, parameter class and sharded units are what is compared, hence no differences.
+    Backend, wrapper, ZeRO stage and parameter class are what is compared, hence no differences.
     A run without facts (it did not end well) differs by that.
     """
     if a.workload is None or a.in_force is None or b.workload is None or b.in_force is None:
@@ -62,7 +62,7 @@ def audit(a: RunRecord, b: RunRecord) -> list[Difference]:
         for f in facts
         if f.reference != f.candidate
     ]
-    return [*blocking, *_layout(a, b), *_versions(a, b)]
+    return [*blocking, *_wrapping(a, b, a.in_force, b.in_force), *_layout(a, b), *_versions(a, b)]
 
 
 def _missing(a: RunRecord, b: RunRecord) -> Difference:
@@ -118,6 +118,23 @@ def _request(a: RunRecord, b: RunRecord) -> Iterator[_Fact]:
     yield _Fact("stack", a.run.cell.stack, b.run.cell.stack, "another training loop around the backend")
     yield _Fact("steps", a.run.steps, b.run.steps, "another length of run")
     yield _Fact("hardware", a.fingerprint.hardware_key, b.fingerprint.hardware_key, "another machine")
+
+
+def _wrapping(a: RunRecord, b: RunRecord, old: InForce, new: InForce) -> Iterator[Difference]:
+    """Of two cells that both wrap. It blocks where the same was asked for in the same way, and something else came out;
+    what a suite or accelerate wraps otherwise is named."""
+    if old.sharded_units and new.sharded_units and old.sharded_units != new.sharded_units:
+        asked = [
+            (side.run.cell.layout, side.run.cell.profile, getattr(side.run.cell.backend, "wrap", None))
+            for side in (a, b)
+        ]
+        yield Difference(
+            name="wrapped units",
+            reference=str(old.sharded_units),
+            candidate=str(new.sharded_units),
+            why="other modules are gathered and freed as one",
+            blocking=asked[0] == asked[1] and old.resolved_mode == new.resolved_mode,
+        )
 
 
 def _layout(a: RunRecord, b: RunRecord) -> Iterator[Difference]:

@@ -32,6 +32,7 @@ from harness.backends.trainer import confirmed_mode, keep_norms
 from harness.errors import BadInput, MachineFault
 from harness.plan import PlannedRun
 from harness.store import write_record
+from harness.train.host import busy_mhz
 from harness.train.journal import Journal, report_file
 from harness.train.loop import DivergedError, exploded
 from harness.train.memory import read_peaks, reset_peaks
@@ -259,6 +260,7 @@ def _report(rank: int, meter: TrainerMeter) -> RankReport:
         peak_allocated_bytes=peaks.allocated_bytes,
         peak_reserved_bytes=peaks.reserved_bytes,
         cpu_seconds_per_step=meter.cpu_seconds_per_step,
+        busy_cpu_mhz=busy_mhz(),
         checkpoint_save_seconds=None,
         checkpoint_load_seconds=None,
         checkpoint_bytes=None,

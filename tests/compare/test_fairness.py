@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from comparison_records import MACHINE, a_failed_run, a_run
+from comparison_records import MACHINE, a_cell, a_failed_run, a_run
 
+from harness.backends.options import Fsdp2Options
 from harness.compare.fairness import audit, audit_pairs
 from harness.suite import Optimizer
 from harness.train.records import InForce, Outcome, RunRecord, Workload
@@ -45,15 +46,16 @@ IN_FORCE = {
 }
 
 
-COMPARED = {"backend", "wrapper", "parameter_class", "sharded_units", "zero_stage", "resolved_mode"}
+COMPARED = {"backend", "wrapper", "parameter_class", "zero_stage", "resolved_mode"}
 """What two backends differ in by being two backends."""
+OF_TWO_THAT_WRAP = {"sharded_units"}
 IMPLIED = {"hardware_flops_per_sample"}
 """What follows from other facts: activation checkpointing."""
 
 
 def test_no_fact_of_a_run_escapes_the_audit() -> None:
     planted = {field for field, _ in (*WORKLOAD.values(), *IN_FORCE.values())}
-    assert planted | COMPARED | IMPLIED == set(Workload.model_fields) | set(InForce.model_fields)
+    assert planted | COMPARED | OF_TWO_THAT_WRAP | IMPLIED == set(Workload.model_fields) | set(InForce.model_fields)
     assert {name.removeprefix("optimizer ") for name in IN_FORCE if name.startswith("optimizer ")} == {
         "class", *Optimizer.model_fields,
     }  # fmt: skip
@@ -81,6 +83,23 @@ def test_every_difference_of_the_workload_is_named(name: str) -> None:
 def test_every_difference_of_what_is_in_force_is_named(name: str) -> None:
     found = audit(a_run("zero3"), changed("in_force", *IN_FORCE[name]))
     assert [(d.name, d.blocking) for d in found] == [(name, True)]
+
+
+def wrapping(units: int, wrap: str = "layers", mode: str = "native") -> RunRecord:
+    run = changed("in_force", "sharded_units", units)
+    assert run.in_force is not None
+    cell = a_cell("fsdp2", backend=Fsdp2Options.model_validate({"wrap": wrap}))
+    update = {"run": run.run.model_copy(update={"cell": cell})}
+    return run.model_copy(update=update | {"in_force": run.in_force.model_copy(update={"resolved_mode": mode})})
+
+
+def test_wrapping_blocks_where_the_same_was_asked_for() -> None:
+    found = audit(wrapping(5), wrapping(3))
+    assert [(d.name, d.blocking, d.reference, d.candidate) for d in found] == [("wrapped units", True, "5", "3")]
+    assert [d.blocking for d in audit(wrapping(5), wrapping(1, wrap="root"))] == [False]
+    accelerates = audit(wrapping(5, mode="trainer_fsdp1"), wrapping(7, mode="trainer_fsdp2_native"))
+    assert [d.blocking for d in accelerates] == [False]
+    assert audit(a_run("zero3"), wrapping(3)) == []  # ZeRO wraps nothing
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from comparison_records import a_run
 
 import harness.backends.modules
-from harness.backends import build_engine
+from harness.backends import build_engine, fsdp2
 from harness.compare.fairness import audit
 from harness.data.batch import Batch
 from harness.data.dataset import Batches, open_dataset
@@ -114,9 +114,12 @@ def test_one_sample_swapped(clean, tmp_path):
     assert named(clean, facts(tmp_path, batches=SwappedSample)) == ["data"]
 
 
-def test_a_part_frozen_on_one_side(clean, tmp_path):
+@pytest.mark.parametrize("part", ["embed", "out"])
+def test_embeddings_or_the_head_trained_on_one_side_only(clean, tmp_path, part):
     def freeze(model: torch.nn.Module) -> None:
-        list(model.parameters())[-1].requires_grad_(False)
+        chosen = [parameter for name, parameter in model.named_parameters() if part in name]
+        assert chosen
+        chosen[-1].requires_grad_(not chosen[-1].requires_grad)
 
     assert named(clean, facts(tmp_path, plant=freeze)) == ["trainable parameters"]
 
@@ -125,8 +128,21 @@ def test_other_clipping(clean, tmp_path):
     assert named(clean, facts(tmp_path, clip=0.0)) == ["gradient clipping"]
 
 
-def test_other_optimizer_settings(clean, tmp_path):
-    assert named(clean, facts(tmp_path, optimizer={"beta2": 0.999})) == ["optimizer beta2"]
+@pytest.mark.parametrize(("name", "value"), [("beta2", 0.999), ("lr", 2e-3)])
+def test_other_optimizer_settings(clean, tmp_path, name, value):
+    assert named(clean, facts(tmp_path, optimizer={name: value})) == [f"optimizer {name}"]
+
+
+@pytest.mark.parametrize(("option", "name"), [("param_dtype", "parameter dtype"), ("reduce_dtype", "reduce dtype")])
+def test_other_precision_of_a_part(clean, tmp_path, option, name):
+    other = facts(tmp_path, backend={"backend": "fsdp2", option: "bf16"})
+    assert named(clean, other) == [name]
+
+
+def test_a_layer_that_is_not_wrapped(clean, tmp_path, monkeypatch):
+    every = fsdp2.sharding_units
+    monkeypatch.setattr(fsdp2, "sharding_units", lambda model: every(model)[1:])
+    assert named(clean, facts(tmp_path)) == ["wrapped units"]
 
 
 def test_checkpointing_asked_for_on_both_sides_but_without_effect_on_one(tmp_path, monkeypatch):
