@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,16 +143,18 @@ def late_sharding(tree: ast.Module) -> Iterator[Breach]:
 def sharded_alone(tree: ast.Module) -> Iterator[Breach]:
     """`fully_shard` of the root alone, or of the root before its layers (PyTorch's FSDP2: bottom-up)."""
     for function in _functions(tree):
-        looped = {id(inner) for node in _own(function) if isinstance(node, _LOOPS) for inner in ast.walk(node)}
-        calls = [n for n in _own(function) if isinstance(n, ast.Call) and _name(n) == "fully_shard"]
-        layers = [call.lineno for call in calls if id(call) in looped]
-        roots = [call.lineno for call in calls if id(call) not in looped]
+        loops = [node for node in _own(function) if isinstance(node, _LOOPS)]
+        calls = [n for n in _own(function) if isinstance(n, ast.Call) and _name(n) == "fully_shard" and n.args]
+        layers = {id(call): loop for loop in loops for inner in ast.walk(loop) for call in calls if inner is call}
+        roots = [call for call in calls if id(call) not in layers]
         if roots and not layers:
             why = "only the root is sharded: every rank gathers the whole model for each forward and backward"
-            yield Breach("root-alone", roots[-1], "warning", why, "shard each layer first, then the root")
-        elif roots and roots[-1] < layers[0]:
-            why = "the root is sharded before its layers, whose parameters it then holds already"
-            yield Breach("root-first", roots[-1], "error", why, "go bottom-up: each layer first, the root last")
+            yield Breach("root-alone", roots[-1].lineno, "warning", why, "shard each layer first, then the root")
+        for root in roots:
+            inside = re.compile(rf"\b{re.escape(ast.unparse(root.args[0]))}\.")
+            if any(loop.lineno > root.lineno and inside.search(ast.unparse(loop)) for loop in layers.values()):
+                why = "the root is sharded before its layers, whose parameters it then holds already"
+                yield Breach("root-first", root.lineno, "error", why, "go bottom-up: each layer first, the root last")
 
 
 def called_by_forward(tree: ast.Module) -> Iterator[Breach]:
@@ -214,24 +216,20 @@ def check_script(script: Path) -> list[Finding]:
 def own_sources(subject: Subject) -> list[Finding]:
     """The files of the model's package in which the classes of its modules stand."""
     package = type(subject.model).__module__.partition(".")[0]
-    first: dict[type, str] = {}
+    files: dict[Path, dict[str, str]] = {}
     for path, module in subject.model.named_modules():
         for cls in type(module).__mro__:
-            if cls.__module__.partition(".")[0] == package:
-                first.setdefault(cls, path)
-    files: dict[Path, list[tuple[range, str]]] = {}
-    for cls, path in first.items():
-        try:
-            lines, start = inspect.getsourcelines(cls)
-            file = Path(inspect.getfile(cls))
-        except (OSError, TypeError):  # typed at a prompt: there is no text to read
-            continue
-        files.setdefault(file, []).append((range(start, start + len(lines)), path))
-    return [
-        _finding(breach, next((place(path) for span, path in spans if breach.number in span), file.name), file)
-        for file, spans in files.items()
-        for breach in _breaches(_parsed(file), MODEL_RULES)
-    ]
+            file = Path(getattr(sys.modules[cls.__module__], "__file__", None) or "")
+            if cls.__module__.partition(".")[0] == package and file.is_file():
+                files.setdefault(file, {}).setdefault(cls.__name__, path)
+    found = []
+    for file, classes in files.items():
+        tree = _parsed(file)
+        spans = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in classes]
+        for breach in _breaches(tree, MODEL_RULES):
+            around = [span.name for span in spans if span.lineno <= breach.number <= (span.end_lineno or 0)]
+            found.append(_finding(breach, place(classes[around[-1]]) if around else file.name, file))
+    return found
 
 
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)

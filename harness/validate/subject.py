@@ -14,7 +14,7 @@ from harness.backends.modules import sharding_units
 from harness.data.batch import Batch
 from harness.models.base import VLA
 from harness.models.flops import blank_batch
-from harness.validate.tracing import Failure, Mix, Trace, line_of, trace_devices, trace_sharded
+from harness.validate.tracing import Failure, Mix, Trace, failure_of, trace_devices, trace_sharded
 
 _SEED = 0
 _SAMPLES = 2
@@ -84,7 +84,7 @@ class Subject:
         try:
             self.model(sample_batch(self.model)).backward()
         except Exception as error:  # a stranger's code may raise anything
-            failure = Failure("", f"{type(error).__name__}: {error}", line_of(error))
+            failure = failure_of(error, self.model)
         for handle in handles:
             handle.remove()
         return Step(frozenset(called), frozenset(reached), failure)
@@ -105,7 +105,7 @@ class Subject:
             with torch.device("meta"):
                 model = self._build()
         except Exception as error:  # a stranger's code may raise anything
-            return MetaBuild(failure=Failure("", f"{type(error).__name__}: {error}", line_of(error)))
+            return MetaBuild(failure=failure_of(error))
         state = [*model.named_parameters(), *model.named_buffers()]
         left = tuple(name for name, tensor in state if not tensor.is_meta)
         mixes = () if left else tuple(trace_devices(model, sample_batch(model, "meta")))

@@ -106,7 +106,7 @@ def trace_sharded(model: VLA, units: list[nn.Module], batch: Batch) -> Trace:
             trace.loss_dtype = loss.dtype
             loss.float().backward()
         except Exception as error:  # a stranger's code may raise anything
-            trace.failure = Failure(running.failed_in, f"{type(error).__name__}: {error}", line_of(error))
+            trace.failure = failure_of(error, model)
     trace.direct_calls = running.direct_calls
     return trace
 
@@ -128,7 +128,6 @@ class _Running:
     def __init__(self, model: nn.Module) -> None:
         self.stack: list[tuple[str, bool, str | None]] = []
         self.direct_calls: list[DirectCall] = []
-        self.failed_in = ""
         self._called: list[str] = []
         for path, module in model.named_modules():
             module.register_forward_pre_hook(self._before(path), prepend=True)
@@ -158,9 +157,6 @@ class _Running:
             self.stack.append((path, called, line))
             try:
                 return forward(*arguments, **named)
-            except Exception:
-                self.failed_in = self.failed_in or path
-                raise
             finally:
                 self.stack.pop()
 
@@ -263,14 +259,18 @@ def short_line(file: str, number: int) -> str:
     return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{number}"
 
 
-def line_of(error: BaseException) -> str | None:
-    line, trace = None, error.__traceback__
+def failure_of(error: BaseException, model: nn.Module | None = None) -> Failure:
+    """An exception by the innermost code outside of torch that it passed through, and the module at work there."""
+    paths = {} if model is None else {id(module): path for path, module in model.named_modules()}
+    module, line, trace = "", None, error.__traceback__
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file != __file__ and not file.startswith(_TORCH):
-            line = short_line(file, trace.tb_lineno)
+        frame = trace.tb_frame
+        if frame.f_code.co_name != "__getattr__":
+            module = paths.get(id(frame.f_locals.get("self")), module)
+        if frame.f_code.co_filename != __file__ and not frame.f_code.co_filename.startswith(_TORCH):
+            line = short_line(frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return line
+    return Failure(module, f"{type(error).__name__}: {error}", line)
 
 
 @contextmanager
