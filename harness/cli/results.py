@@ -41,6 +41,13 @@ def report(
     plots: Annotated[
         Path | None, typer.Option(help="Write the plots here, PNG and SVG, light and dark.", metavar="DIR")
     ] = None,
+    sheets: Annotated[
+        str | None,
+        typer.Option(
+            help="Replay episodes into contact sheets for the page: failures or all. A few seconds each, once.",
+            metavar="WHICH",
+        ),
+    ] = None,
     pair: Annotated[
         tuple[str, str] | None,
         typer.Option("--compare", help="Two results beside each other instead.", metavar="RESULT RESULT"),
@@ -53,7 +60,7 @@ def report(
     """Print a stored result's report as Markdown, and write it as a page (report.html) beside it."""
     from harness.commands import reports as commands
 
-    request = commands.ReportRequest(result, table, width, plots, pair, published)
+    request = commands.ReportRequest(result, table, width, plots, sheets, pair, published)
     commands.report(request, Output(results, baselines, json, quiet=False))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class ReportRequest:
     table: str | None
     width: int
     plots: Path | None
+    sheets: str | None
     pair: tuple[str, str] | None
     published: bool
 
@@ -79,6 +81,8 @@ def _report_one(request: ReportRequest, output: Output) -> None:
     assert request.result is not None
     if request.table is not None:
         check_request(request.table, request.width)
+    if request.sheets is not None:
+        _make_sheets(request.result, request.sheets, output)
     dossier = _dossier(request.result, output)
     result = output.store.find(request.result)
     if request.plots is not None:
@@ -90,6 +94,18 @@ def _report_one(request: ReportRequest, output: Output) -> None:
         page = write_page(result, dossier)
         print(dossier.comparison.model_dump_json(indent=1) if output.json else result.report_file.read_text())
         print(f"the same as a page: {page}", file=sys.stderr)
+
+
+def _make_sheets(name: str, which: str, output: Output) -> None:
+    from harness.libero.worker import ONE_THREAD
+
+    os.environ.update(ONE_THREAD)  # MuJoCo, Mesa and NumPy are not loaded yet
+    from harness.libero.sheets import OUTCOMES, write_sheets
+
+    if which not in OUTCOMES:
+        raise BadInput("--sheets", None, which, "the episodes to show", OUTCOMES)
+    found = write_sheets(output.store.find(name), which, lambda words: print(f"harness: {words}", file=sys.stderr))
+    print(f"contact sheets of episodes: {len(found)}", file=sys.stderr)
 
 
 def _dossier(name: str, output: Output) -> Dossier:

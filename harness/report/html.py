@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from harness.libero.records import EpisodeRecord
 from harness.report import provenance
+from harness.report.answers import answers
 from harness.report.dossier import Dossier, Media
 from harness.report.evaluation import published_tables
 from harness.report.figures import MISSING, number
@@ -87,6 +88,7 @@ class PageView:
     when: str
     outcome: str
     exit_code: int
+    in_short: list[Markup]
     answers: TableView
     lines: list[Markup]
     sections: list[Section]
@@ -141,6 +143,7 @@ def _page(dossier: Dossier) -> PageView:
         when=min((run.started_at for run in runs), default="")[:16].replace("T", " "),
         outcome=outcome(comparison),
         exit_code=int(comparison.exit_code),
+        in_short=[_marked_up(line) for line in answers(comparison)],
         answers=_view("which-is-faster", "", "The answers, pair by pair", answers_table(comparison)),
         lines=[_marked_up(line) for line in lines],
         sections=[section for section in _sections(dossier) if not section.is_empty or section.anchor == "answers"],
@@ -198,8 +201,9 @@ def _view(
 ) -> TableView:
     """Cells as markup. A row whose first cell is empty goes into the row above it."""
     rows: list[Row] = []
+    judged = [column in ("Verdict", "Outcome") for column in table.columns]
     for place, cells in enumerate(table.rows):
-        marked = [_marked_up(cell) for cell in cells]
+        marked = [_verdict(cell) if verdict else _marked_up(cell) for cell, verdict in zip(cells, judged, strict=True)]
         if cells[0] == "" and rows:
             above = rows[-1].cells
             joined = [
@@ -234,10 +238,14 @@ VERDICT_CLASSES = {
 }  # fmt: skip
 
 
+def _verdict(text: str) -> Markup:
+    """A cell that holds a verdict or an outcome, in its colour."""
+    kind = VERDICT_CLASSES.get(text)
+    return Markup('<span class="v v-{}">{}</span>').format(kind, text) if kind else _marked_up(text)
+
+
 def _marked_up(text: str) -> Markup:
     """Bold, code and verdicts of the Markdown as HTML; everything else is text."""
-    if text in VERDICT_CLASSES:
-        return Markup('<span class="v v-{}">{}</span>').format(VERDICT_CLASSES[text], text)
     safe = str(escape(text))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
     return Markup(re.sub(r"`(.+?)`", _coded, safe))

@@ -6,6 +6,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results
 from harness.plan import Plan
 from harness.report import evaluation, provenance, training
+from harness.report.answers import answers
 from harness.report.table import bullet, paragraph
 from harness.report.trends import trends
 from harness.report.verdicts import GOOD, counts, judgement_line, of, outcome, speed_lines
@@ -50,9 +51,11 @@ def _verdicts(comparison: Comparison) -> str:
     ):
         if found := of(comparison, *questions):
             lines.append(f"{name}: {counts(found)}.")
-    parts = ["## Verdicts", paragraph(outcome(comparison)), "\n".join(bullet(line) for line in lines)]
-    told = ("speed", "success", "baseline")  # baselines have a table of their own
-    bad = [j for j in comparison.judgements if j.question not in told and j.verdict not in GOOD]
+    told = answers(comparison)
+    parts = ["## Verdicts", paragraph(outcome(comparison)), "\n".join(bullet(line) for line in told)]
+    parts += ["In full:" if told else "", "\n".join(bullet(line) for line in lines)]
+    elsewhere = ("speed", "success", "baseline")  # baselines have a table of their own
+    bad = [j for j in comparison.judgements if j.question not in elsewhere and j.verdict not in GOOD]
     if bad:
         parts += ["Not shown, or wrong:", "\n".join(bullet(judgement_line(j)) for j in bad)]
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)

@@ -8,9 +8,11 @@ from rich.text import Text
 
 from harness.compare.comparison import Comparison
 from harness.compare.results import unique
+from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement
 from harness.errors import ExitCode
-from harness.report.figures import MISSING, mib, milliseconds, number, pair, points, speedup_text
+from harness.report.answers import success_line
+from harness.report.figures import MISSING, mib, milliseconds, number, speedup_text
 from harness.report.verdicts import counts, of, outcome, peak_bytes
 
 MOST_CELLS, MOST_ARMS, MOST_FAULTS = 6, 4, 2
@@ -26,7 +28,7 @@ def show(comparison: Comparison, console: Console) -> None:
         rates = (f"{r.task_suite.removeprefix('libero_')} {r.successes}/{r.valid}" for r in arm.rates if r.valid)
         _line(console, f"{arm.arm}: {', '.join(rates) or MISSING}")
     for found in [p for p in comparison.success_pairs if p.task_suite == "all"][:1]:
-        _line(console, f"success {pair(found.candidate, found.reference)}: {points(found.difference)} pp")
+        _line(console, success_line(found, comparison))
     _verdict_lines(comparison, console)
     _line(console, f"harness report {comparison.result}", "dim")
 
@@ -38,7 +40,7 @@ def _line(console: Console, text: str, style: str = "") -> None:
 def _cells(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("cell", no_wrap=True)
-    for name in ("step ms", "samples/s", "peak MiB", "speedup"):
+    for name in ("step ms", "samples/s", "peak MiB", "speedup", "shown"):
         table.add_column(name, justify="right", no_wrap=True)
     speedups = {s.candidate: s for s in comparison.speedups}
     references = unique(s.reference for s in comparison.speedups)
@@ -49,11 +51,18 @@ def _cells(comparison: Comparison) -> Table:
             number(cell.samples_per_second),
             mib(peak_bytes(cell)),
             "reference" if cell.label in references else speedup_text(speedups.get(cell.label)),
+            _finding(speedups.get(cell.label)),
         )
     left = len(comparison.cells) - MOST_CELLS
     if left > 0:
-        table.add_row(f"… {left} more in the report", "", "", "", "")
+        table.add_row(f"… {left} more in the report")
     return table
+
+
+def _finding(speedup: Speedup | None) -> str:
+    """`faster`, where that is shown."""
+    known = speedup is not None and speedup.comparable and speedup.finding is not Finding.NOT_SHOWN
+    return str(speedup.finding) if speedup is not None and known else MISSING
 
 
 def _verdict_lines(comparison: Comparison, console: Console) -> None:
@@ -65,7 +74,8 @@ def _verdict_lines(comparison: Comparison, console: Console) -> None:
     ):
         judged = of(comparison, *questions)
         if judged:
-            _line(console, f"{name}: {counts(judged)}")
+            explained = f"; speedup: with its {comparison.confidence:.0%} interval" if name == "speed" else ""
+            _line(console, f"{name}: {counts(judged)}{explained}")
     faults: list[Judgement] = of(comparison, "run")
     for judgement in faults[:MOST_FAULTS]:
         _line(console, f"{judgement.verdict} {judgement.subject}: {judgement.reason}", "red")

@@ -89,6 +89,29 @@ def test_the_first_screen_holds_the_answers(opened: tuple[Page, list[str]]) -> N
     text = table.inner_text()
     for answer in ("pi0: fsdp2 vs zero3", "1.28× [–]", "INCONCLUSIVE", "743 vs 796", "0.0 [−13.6, +13.6]"):
         assert answer in text
+    first = page.locator("#answers li").first.inner_text()
+    assert first.startswith("pi0: no difference in speed is shown between fsdp2 and zero3: 1.28× [–]")
+    assert "LIBERO success is not shown to be kept: 0.0 [−13.6, +13.6] points" in first
+
+
+def test_only_verdicts_and_outcomes_are_coloured_as_such(opened: tuple[Page, list[str]]) -> None:
+    page, _ = opened
+    coloured = page.locator("#verdicts-block-table .v").all_inner_texts()
+    assert "PASS" in coloured and all(word.isupper() for word in coloured)
+    assert "success" in column(page, "verdicts-block-table", 2)  # the question, in no colour
+    assert "success" in column(page, "all-episodes-table", 3)
+
+
+def test_a_table_without_rows_is_its_note_alone(real: Dossier, browser: Browser, tmp_path: Path) -> None:
+    bare = replace(real, results=replace(real.results, steps={}), history=History())
+    file = tmp_path / "report.html"
+    file.write_text(render_html(bare))
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    section = page.locator("#fingerprints")
+    assert not section.locator("table").is_visible()
+    assert re.search(r"Nothing differs between \d+ records", section.inner_text())
+    page.close()
 
 
 def test_sorting_is_by_number_and_leaves_the_missing_last(opened: tuple[Page, list[str]]) -> None:

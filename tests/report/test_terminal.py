@@ -44,7 +44,8 @@ def test_it_says_what_won_and_how_it_ended() -> None:
     lines = screen(some_results(PLAN))
     assert lines[0].startswith("Exit code 11")
     [row] = [line for line in lines if line.startswith("pi0-fsdp2 ")]
-    assert "1.25× [1.19–1.31]" in row
+    assert row.endswith("1.25× [1.19–1.31]  faster")
+    assert any(line.startswith("success pi0: fsdp2 vs zero3 is kept: ") for line in lines)
     assert any(line.startswith("harness report ") for line in lines)
 
 

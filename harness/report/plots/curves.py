@@ -9,7 +9,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results, ended_well, unique
 from harness.plan import RunKind
 from harness.report.figures import milliseconds, pair
-from harness.report.plots.theme import Drawing, Margins, Theme, entitle, legend, paper, style, thinned
+from harness.report.plots.theme import Drawing, Margins, Theme, entitle, legend, legend_above, paper, style, thinned
 from harness.train.records import RunRecord, StepRow
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def step_times(results: Results, theme: Theme) -> Drawing | None:
         return None
     columns = min(2, len(labels))
     rows = -(-len(labels) // columns)
-    figure, axes = paper(theme, 0.9 + 1.6 * rows, Margins(top=0.35), columns, rows, sharex=True, sharey=True)
+    figure, axes = paper(theme, 1.2 + 1.6 * rows, Margins(top=0.65), columns, rows, sharex=True, sharey=True)
     for ax, label in zip(axes, labels, strict=False):
         for place, run in enumerate(r for r in runs if r.run.cell.label == label):
             _times(ax, results.steps[run.run.key], f"repeat {run.run.repeat}", place, theme)
@@ -39,7 +39,7 @@ def step_times(results: Results, theme: Theme) -> Drawing | None:
         ax.set_ylim(bottom=0)
     for ax in axes[len(labels) :]:
         ax.set_visible(False)
-    legend(axes[0], theme, loc="lower right")
+    legend_above(axes[0], theme)
     for ax in axes[::columns]:
         ax.set_ylabel("ms")
     for ax in axes[-columns:]:

@@ -115,6 +115,16 @@ def legend(ax: Axes, theme: Theme, **where: Any) -> None:
         ax.legend(frameon=False, fontsize=8, labelcolor=theme.ink, **where)
 
 
+def legend_above(ax: Axes, theme: Theme) -> None:
+    """The legend of axes that stand for all the others, in one line at the top of the figure."""
+    handles, labels = ax.get_legend_handles_labels()
+    if labels:
+        figure = ax.figure
+        figure.legend(
+            handles, labels, loc="upper center", ncols=len(labels), frameon=False, fontsize=8, labelcolor=theme.ink
+        )
+
+
 def thinned(values: Sequence[float]) -> Sequence[float]:
     """Every n-th value, at most about `MOST_POINTS` of them, the first one always."""
     return values[:: max(1, len(values) // MOST_POINTS)]
