@@ -4,9 +4,9 @@
     python benchmarks/gpu.py --size tiny --minutes 3        # the same path at its smallest; also on CPU
 
 For each native backend: micro-batch (the largest power of two that the first backend holds; a quarter of it where that
-does not fit), tokens/s, MFU, peaks by phase, exposed communication, and its bf16 losses against the
-first backend's; then the speed of EGL rendering in an evaluation. What the time does not suffice for is named, not
-guessed. Prints one table and writes one JSON.
+does not fit), where the step's time goes, tokens/s, MFU, energy, peaks by phase, exposed communication, and its bf16
+losses against the first backend's; then the speed of EGL rendering in an evaluation. What the time does not suffice for
+is named, not guessed. Prints one table and writes one JSON.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ class Row:
     step_seconds: float | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None
+    hfu: float | None = None
+    forward_seconds: float | None = None
+    backward_seconds: float | None = None
+    optimizer_seconds: float | None = None
+    joules_per_sample: float | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     forward_backward_peak_bytes: int | None = None
@@ -186,7 +191,10 @@ def row_of(name: str, record: RunRecord) -> Row:
     if speed is None or memory is None:
         row.note = f"{record.outcome}: {record.failure.reason if record.failure else 'no figures'}"
         return row
-    row.step_seconds, row.tokens_per_second, row.mfu = speed.step_seconds, speed.tokens_per_second, speed.mfu
+    row.step_seconds, row.tokens_per_second = speed.step_seconds, speed.tokens_per_second
+    row.mfu, row.hfu, row.joules_per_sample = speed.mfu, speed.hfu, speed.joules_per_sample
+    row.forward_seconds, row.backward_seconds = speed.median_forward_seconds, speed.median_backward_seconds
+    row.optimizer_seconds = speed.median_optimizer_seconds
     row.peak_allocated_bytes, row.peak_reserved_bytes = memory.peak_allocated_bytes, memory.peak_reserved_bytes
     if peaks is not None:
         row.forward_backward_peak_bytes, row.update_peak_bytes = peaks.forward_backward_bytes, peaks.update_bytes
@@ -228,17 +236,22 @@ def table(answer: Answer) -> str:
     lines = [
         f"{answer.model}, {answer.precision}, {answer.ranks} rank(s) on {where}, {answer.seconds:.0f} s in all",
         "",
-        "| Backend | Micro-batch | Step ms | Tokens/s | MFU | Peak alloc. GiB | forward+backward | update | Exposed | "
-        "Δ loss | Note |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| Backend | Micro-batch | Step ms | fwd/bwd/update ms | Tokens/s | MFU | J/sample | Peak alloc. GiB | "
+        "forward+backward | update | Exposed | Δ loss | Note |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in answer.rows:
         cells = [
             row.backend,
             shown(row.micro_batch),
             shown(row.step_seconds, "{:.0f}", 1e3),
+            "/".join(
+                shown(part, "{:.0f}", 1e3)
+                for part in (row.forward_seconds, row.backward_seconds, row.optimizer_seconds)
+            ),
             shown(row.tokens_per_second, "{:.0f}"),
             shown(row.mfu, "{:.1%}"),
+            shown(row.joules_per_sample, "{:.1f}"),
             *(
                 shown(size, "{:.1f}", 2**-30)
                 for size in (row.peak_allocated_bytes, row.forward_backward_peak_bytes, row.update_peak_bytes)

@@ -1,16 +1,17 @@
 """A/A: the same cell against itself, in turns and in ABBA order, with and without a planted background load.
 
-    python benchmarks/turns_aa.py results/aa.jsonl               # 20 pairs of each of the four kinds
-    python benchmarks/turns_aa.py results/aa.jsonl --report      # only the tables, from what is there
+    python benchmarks/turns_aa.py results/aa.jsonl --loads loaded   # 20 pairs in turns and 20 in ABBA: 20 to 25 minutes
+    python benchmarks/turns_aa.py results/aa.jsonl                  # and as many on a quiet machine: twice that
+    python benchmarks/turns_aa.py results/aa.jsonl --report         # only the tables, from what is there
 
 Every difference it finds is false. Each pair is two fresh process groups; its figure is the log ratio of their step
 times, as in a real comparison. Pairs are appended to the file as they end, so the script may be stopped and
-started again; kinds are made in rotation, so that a slow hour weighs on all alike. A pair takes about 40 s on 2 idle
-cores at the default settings: under an hour for 80 pairs.
+started again; kinds are made in rotation, so that a slow hour weighs on all alike. A pair takes about half a minute on
+2 idle cores at the default settings.
 
-The tables: how pairs scatter, and, by drawing `k` pairs at a time from the real ones (none twice, each with a random
-sign, since which run is called the first is arbitrary), how wide the 95 % interval of a comparison of `k`
-repeats is and how often it excludes 1.
+The tables: how pairs scatter, and what a comparison of all of them would say; and, by drawing `k` pairs at a time from
+the real ones (none twice, each with a random sign, since which run is called the first is arbitrary), how wide the 95 %
+interval of a comparison of `k` repeats is and how often it excludes 1: a false verdict.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from statistics import median, stdev
+from statistics import fmean, median, stdev
 
 import numpy as np
 from scipy import stats
@@ -66,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--pairs", type=int, default=20, help="of each kind")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--backend", default="ddp")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--turn-steps", type=int, default=2)
@@ -80,7 +82,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> None:
     """Makes the pairs that are not in the file yet."""
-    kinds = [(order, load) for load in LOADS for order in ORDERS]
+    kinds = [(order, load) for load in options.loads for order in ORDERS]
     for number in range(options.pairs):
         for order, load in kinds:
             done = [pair for pair in read_lines(options.file, Pair) if (pair.order, pair.load) == (order, load)]
@@ -176,25 +178,34 @@ def report(pairs: list[Pair]) -> None:
     print("| order | load | pairs | steady | s a pair | scatter (SD of log ratio) | of medians | worst | CPU scatter |")
     print("|---|---|---|---|---|---|---|---|---|")
     kinds = [(order, load) for load in LOADS for order in ORDERS]
-    for order, load in kinds:
-        mine = [pair for pair in pairs if (pair.order, pair.load) == (order, load)]
-        if len(mine) > 1:
-            ratios, cpu = [pair.log_ratio for pair in mine], [pair.cpu_log_ratio for pair in mine]
-            medians = [pair.median_log_ratio for pair in mine]
-            steady = sum(pair.steady for pair in mine)
-            seconds = median(pair.seconds for pair in mine)
-            worst = math.exp(max(map(abs, ratios)))
-            print(
-                f"| {order} | {load} | {len(mine)} | {steady} | {seconds:.0f} | {stdev(ratios):.3f} | "
-                f"{stdev(medians):.3f} | {worst:.2f} | "
-                f"{stdev(cpu):.3f} |"
-            )
-    print("\n| order | load | repeats | width of the 95 % interval (median) | false verdicts |\n|---|---|---|---|---|")
-    for order, load in kinds:
-        ratios = [pair.log_ratio for pair in pairs if (pair.order, pair.load) == (order, load)]
+    of_kind = {kind: [pair for pair in pairs if (pair.order, pair.load) == kind] for kind in kinds}
+    shown = [(kind, mine) for kind, mine in of_kind.items() if len(mine) > 1]
+    for (order, load), mine in shown:
+        ratios = [pair.log_ratio for pair in mine]
+        figures = [
+            stdev(ratios),
+            stdev(pair.median_log_ratio for pair in mine),
+            math.exp(max(map(abs, ratios))),
+            stdev(pair.cpu_log_ratio for pair in mine),
+        ]
+        steady, seconds = sum(pair.steady for pair in mine), median(pair.seconds for pair in mine)
+        numbers = " | ".join(f"{figure:.3f}" for figure in figures)
+        print(f"| {order} | {load} | {len(mine)} | {steady} | {seconds:.0f} | {numbers} |")
+    print("\n| order | load | repeats | 95 % interval | high/low | false verdicts |\n|---|---|---|---|---|---|")
+    for (order, load), mine in shown:
+        ratios = [pair.log_ratio for pair in mine]
+        low, high = all_pairs(ratios)
+        says = "yes" if low > 1 or high < 1 else "no"
+        print(f"| {order} | {load} | all {len(mine)} | {low:.3f} to {high:.3f} | ×{high / low:.2f} | {says} |")
         for repeats in (k for k in (2, 3, 5, 8) if k <= len(ratios)):
             width, share = resample(ratios, repeats)
-            print(f"| {order} | {load} | {repeats} | ×{width:.2f} | {share:.1%} |")
+            print(f"| {order} | {load} | {repeats} | drawn | ×{width:.2f} | {share:.1%} |")
+
+
+def all_pairs(log_ratios: list[float]) -> tuple[float, float]:
+    """Student's t interval of the mean ratio, as a comparison of all these pairs would have it."""
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(log_ratios) - 1) * stdev(log_ratios) / math.sqrt(len(log_ratios))
+    return math.exp(fmean(log_ratios) - half), math.exp(fmean(log_ratios) + half)
 
 
 def resample(log_ratios: list[float], repeats: int) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from dataclasses import asdict
@@ -57,6 +58,24 @@ def test_a_report_of_no_pairs_says_nothing(capsys: pytest.CaptureFixture[str]) -
     assert len(capsys.readouterr().out.splitlines()) == 5
 
 
+def test_the_tables_of_like_pairs_say_what_a_comparison_of_them_would(capsys: pytest.CaptureFixture[str]) -> None:
+    generator = random.Random(2)
+    plain = {"load": "loaded", "median_log_ratio": 0.1, "cpu_log_ratio": 0.0, "steady": True, "seconds": 30.0}
+    pairs = [
+        turns_aa.Pair(order=order, log_ratio=generator.gauss(0, spread), **plain | {"median_log_ratio": 0.01 * number})
+        for order, spread in (("turns", 0.02), ("abba", 0.2))
+        for number in range(20)
+    ]
+    turns_aa.report(pairs)
+    table = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "loaded" in line]
+    every = {row[0]: row for row in rows if row[2] == "all 20"}
+    width = {order: float(row[4].removeprefix("×")) for order, row in every.items()}
+    assert set(every) == {"turns", "abba"} and 1 < width["turns"] < width["abba"]
+    low, high = turns_aa.all_pairs([0.1, 0.12, 0.11])
+    assert 1 < low < math.exp(0.11) < high
+
+
 def test_a_budget_knows_when_one_more_would_be_too_much() -> None:
     now = [0.0]
     budget = gpu.Budget(100.0, clock=lambda: now[0])
@@ -71,9 +90,13 @@ def test_a_budget_knows_when_one_more_would_be_too_much() -> None:
 
 
 def test_what_is_missing_is_a_dash_and_has_its_reason() -> None:
-    rows = [gpu.Row("fsdp2", micro_batch=8, step_seconds=0.25, mfu=0.4), gpu.Row("zero3", note="no time left")]
+    figures = {"forward_seconds": 0.07, "backward_seconds": 0.14, "optimizer_seconds": 0.03, "joules_per_sample": 12.3}
+    rows = [
+        gpu.Row("fsdp2", micro_batch=8, step_seconds=0.25, mfu=0.4, **figures),
+        gpu.Row("zero3", note="no time left"),
+    ]
     answer = gpu.Answer({"gpus": ["NVIDIA H200"], "cpu": "x"}, "pi0 full", 1, "bf16", rows=rows)
     first, second = gpu.table(answer).splitlines()[-2:]
-    assert first == "| fsdp2 | 8 | 250 | – | 40.0% | – | – | – | – | – |  |"
-    assert second == "| zero3 | – | – | – | – | – | – | – | – | – | no time left |"
+    assert first == "| fsdp2 | 8 | 250 | 70/140/30 | – | 40.0% | 12.3 | – | – | – | – | – |  |"
+    assert second == "| zero3 | – | – | –/–/– | – | – | – | – | – | – | – | – | no time left |"
     assert json.loads(json.dumps(asdict(answer)))["rows"][1]["step_seconds"] is None

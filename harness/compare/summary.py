@@ -59,6 +59,8 @@ class CellSummary(Value):
     peak_reserved_bytes: int | None
     peaks_in_turns: bool | None = None
     """Whether the peaks are of runs that took turns with others; None without peaks."""
+    activation_bytes: int | None = None
+    """What autograd keeps of one micro-batch."""
     shards: list[ShardBytes]
     """By rank, of the first run."""
     in_force: InForce | None
@@ -101,6 +103,7 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
         peak_allocated_bytes=max((m.peak_allocated_bytes for m in memory if m.peak_allocated_bytes), default=None),
         peak_reserved_bytes=max((m.peak_reserved_bytes for m in memory if m.peak_reserved_bytes), default=None),
         peaks_in_turns=any(run.in_turns is not None for run in measured) if memory else None,
+        activation_bytes=memory[0].activation_bytes if memory else None,
         shards=memory[0].shards if memory else [],
         in_force=facts.in_force if facts else None,
         tokens_definition=facts.workload.tokens_definition if facts and facts.workload else None,

@@ -101,16 +101,20 @@ def memory(comparison: Comparison) -> str:
 def memory_table(comparison: Comparison) -> Table:
     """Peaks, and what each rank holds between steps."""
     cuda = any(cell.peak_allocated_bytes is not None for cell in comparison.cells)
+    kept = any(cell.activation_bytes is not None for cell in comparison.cells)
     peak = "Peak alloc." if cuda else "Peak RSS"
+    on_cpu = ("Peak RSS", "resident-set peak on CPU, libraries included")
+    peak, meaning = ("Peak alloc.", "CUDA allocator's peak") if cuda else on_cpu
+    columns = [peak, *(["Reserved"] if cuda else []), "Params", "Grads", "Optimizer"]
     table = Table(
-        ["Cell", peak, *(["Reserved"] if cuda else []), "Params", "Grads", "Optimizer", "Share", "Expected"],
-        reading=f"MiB, the largest rank's. {peak}: "
-        + ("CUDA allocator's peak; Reserved: what it took from the device" if cuda else "resident-set peak on CPU, ")
-        + ("" if cuda else "libraries included")
-        + f" after warm-up{_company(comparison)}. Params, Grads, Optimizer: bytes held between two steps. Share: what "
-        "a rank holds of the parameters, or where only that is divided of the optimizer state; Expected: 1/ranks for "
-        "cells that shard.",
-        spare=("Expected", "Grads", "Optimizer", "Params"),
+        ["Cell", *columns, *(["Activations"] if kept else []), "Share", "Expected"],
+        reading=f"MiB, the largest rank's. {peak}: {meaning} after warm-up{_company(comparison)}. "
+        + ("Reserved: what the allocator took from the device. " if cuda else "")
+        + "Params, Grads, Optimizer: bytes held between two steps. "
+        + ("Activations: what autograd keeps of one micro-batch. " if kept else "")
+        + "Share: what a rank holds of the parameters, or where only that is divided of the optimizer state; Expected: "
+        "1/ranks for cells that shard.",
+        spare=("Expected", "Grads", "Activations", "Optimizer", "Params"),
     )
     shares = {j.subject: j for j in comparison.judgements if j.question == "sharding"}
     for cell in comparison.cells:
@@ -122,6 +126,7 @@ def memory_table(comparison: Comparison) -> Table:
             mib(max((s.parameter_bytes for s in cell.shards), default=None)),
             mib(max((s.gradient_bytes for s in cell.shards), default=None)),
             mib(max((s.optimizer_bytes for s in cell.shards), default=None)),
+            *([mib(cell.activation_bytes)] if kept else []),
             MISSING if judged is None else f"{percent(judged.value)}%",
             MISSING if judged is None else f"{percent(judged.reference)}%",
         )

@@ -80,6 +80,7 @@ def _memory(reports: list[RankReport]) -> Memory:
         peak_allocated_bytes=_most([report.peak_allocated_bytes for report in reports]),
         peak_reserved_bytes=_most([report.peak_reserved_bytes for report in reports]),
         shards=[report.shard for report in reports],
+        activation_bytes=reports[0].activation_bytes,
     )
 
 

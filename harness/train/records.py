@@ -187,6 +187,9 @@ class RankReport(Record):
     peak_allocated_bytes: int | None
     """CUDA allocator peak after warm-up; None on CPU."""
     peak_reserved_bytes: int | None
+    activation_bytes: int | None = None
+    """What autograd keeps of one micro-batch for its backward, counted on `meta`; None for a model that looks at
+    values, which tensors on `meta` do not have."""
     cpu_seconds_per_step: float | None
     """Median process CPU time of the measured steps; None when none was measured."""
     busy_cpu_mhz: float | None = None
@@ -310,6 +313,8 @@ class Memory(Value):
     peak_reserved_bytes: int | None
     shards: list[ShardBytes]
     """By rank."""
+    activation_bytes: int | None = None
+    """See `RankReport`."""
 
 
 class HostConditions(Value):

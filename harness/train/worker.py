@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.processes import die_with_parent, parent_from_environment
@@ -45,6 +45,7 @@ from harness.models.flops import count
 from harness.models.formats.transfer import load_checkpoint
 from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
+from harness.simulate.memory import activation_bytes
 from harness.store import folder_bytes, read_record, remove_folder, write_record
 from harness.train.loop import DivergedError, LoopResult, Steps, train
 from harness.train.memory import limit_address_space, peak_resident_bytes
@@ -140,6 +141,7 @@ class Training:
         self.load_seconds: float | None = None
         self.checkpoint_bytes: int | None = None
         self.traced = Traced(None, None)
+        self.activation_bytes: int | None = None
 
     def run(self) -> None:
         """Everything in order. The report comes last: without it the rank did not end well."""
@@ -154,6 +156,7 @@ class Training:
         )
         model = self.build_model()
         workload = self.describe(model, batches)
+        self.activation_bytes = self.count_activations()
         steps = Steps(
             self.planned,
             batches,
@@ -227,6 +230,12 @@ class Training:
                     return None, None
         return counted[0], counted[1]
 
+    def count_activations(self) -> int | None:
+        """Before any backend has changed torch. None as for `count_flops`."""
+        with torch.random.fork_rng(devices=[]), suppress(NotImplementedError, RuntimeError, TypeError):
+            return activation_bytes(self.cell)
+        return None
+
     def train_native(self, model: VLA, steps: Steps) -> LoopResult:
         plant_gradient(model, self.planned.planted, self.world.rank)
         built = build_engine(model, self.cell, self.world.device)
@@ -298,6 +307,7 @@ class Training:
                 peak_allocated_bytes=result.peaks.allocated_bytes,
                 peak_reserved_bytes=result.peaks.reserved_bytes,
                 cpu_seconds_per_step=result.cpu_seconds_per_step,
+                activation_bytes=self.activation_bytes,
                 busy_cpu_mhz=result.busy_cpu_mhz,
                 collectives=result.collectives,
                 exposed_communication_share=self.traced.exposed_share,

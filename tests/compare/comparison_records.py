@@ -150,6 +150,7 @@ def a_run(key: str = "zero3", kind: RunKind = RunKind.TIMING, repeat: int = 0, *
             peak_allocated_bytes=None,
             peak_reserved_bytes=None,
             shards=[shard, shard],
+            activation_bytes=84 * 2**20,
         ),
         "final_loss": 0.21 if learning else 0.9,
         "checkpoint_save_seconds": 1.5 + 0.1 * list(OPTIONS).index(key) if learning else None,
