@@ -101,6 +101,7 @@ def _failures(request: ReplayRequest, result: ResultFolder, view: View) -> Shown
     from harness.libero.film import contact_sheet
     from harness.libero.pool import actions_name
     from harness.libero.replay import Replayer, recorded_episode, recorded_episodes
+    from harness.libero.sheets import moments
 
     rows, replayer = [], Replayer(view)
     try:
@@ -108,8 +109,7 @@ def _failures(request: ReplayRequest, result: ResultFolder, view: View) -> Shown
             failed = [record for record in recorded_episodes(arm) if record.outcome == "failure"]
             for record in sorted(failed, key=lambda r: (r.key.task_suite, r.key.task, r.key.initial_state)):
                 episode = recorded_episode(arm / "actions" / actions_name(record.key))
-                moments = [round(index * len(episode.actions) / (_MOMENTS - 1)) for index in range(_MOMENTS)]
-                frames = list(replayer.frames(episode, moments))
+                frames = list(replayer.frames(episode, moments(len(episode.actions), _MOMENTS)))
                 key = record.key
                 label = f"{arm.name}: {key.task_suite} {key.task}, state {key.initial_state}, {record.steps} steps"
                 rows.append((label, frames))

@@ -1,10 +1,15 @@
 """Episodes played in a scene, then replayed from their records in scenes of their own."""
 
 import io
+import shutil
+from itertools import pairwise
 
 import av
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
 
 from harness.errors import BadInput
 from harness.libero.episode import play
@@ -13,9 +18,10 @@ from harness.libero.pool import actions_name
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.libero.replay import NotTheEpisode, Replayer, View, recorded_episode, recorded_episodes
+from harness.libero.sheets import moments, write_sheets
 from harness.machine import fingerprint
 from harness.policies.base import PolicyFault
-from harness.store import append_line, write_atomically, write_record
+from harness.store import ResultFolder, append_line, write_atomically, write_record
 
 PROTOCOL = preset("micro").model_copy(update={"step_budgets": {"libero_object": 12}})
 CHUNK = np.tile(np.array([0.6, 0.1, -0.7, 0, 0.2, 0, -1], np.float32), (8, 1))
@@ -156,6 +162,32 @@ def test_a_contact_sheet_has_a_row_an_episode():
     assert (sheet[20, 30] == [0, 0, 255]).all()
     assert (sheet[50, 5] == [0, 0, 255]).all()
     assert (sheet[50, 30] == 255).all()
+
+
+def test_contact_sheets_are_made_once_and_what_cannot_be_replayed_is_told(arm, tmp_path):
+    result = ResultFolder(tmp_path / "result")
+    shutil.copytree(arm, result.arm("mine"))
+    (result.arm("mine") / "actions" / "libero_object-0-4-7.npz").unlink()
+    told = []
+    [sheet] = write_sheets(result, "failures", told.append)
+    assert sheet == result.arm("mine") / "sheets" / "libero_object-0-3-7.jpg"
+    with Image.open(sheet) as picture:
+        assert picture.size == (4 * 164, 2 * 180)
+        rows = np.asarray(picture.convert("RGB")).astype(int)
+    first, last = rows[16:176, :160], rows[196:356, 492:652]
+    assert first.std() > 20 and np.abs(first - last).max() > 40
+    assert len(told) == 1 and "libero_object-0-4-7.npz is not there" in told[0]
+    made = sheet.stat().st_mtime_ns
+    assert write_sheets(result, "all", told.append) == [sheet]
+    assert sheet.stat().st_mtime_ns == made
+
+
+@given(steps=st.integers(1, 600), count=st.integers(2, 12))
+def test_moments_are_even_and_reach_from_rest_to_the_end(steps, count):
+    found = moments(steps, count)
+    assert (len(found), found[0], found[-1]) == (count, 0, steps)
+    apart = [b - a for a, b in pairwise(found)]
+    assert min(apart) >= 0 and max(apart) - min(apart) <= 1
 
 
 def test_a_policy_that_cannot_answer_keeps_the_actions_so_far(scenes, key):
