@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,12 @@ from harness.display import Display
 from harness.evaluate import evaluate_arms
 from harness.history import History, read_history
 from harness.machine import Fingerprint, git_commit
-from harness.plan import Plan, RunKind
+from harness.plan import Plan, PlannedRun, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
 from harness.report.dossier import Dossier, gather
 from harness.report.markdown import render
 from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
+from harness.train.group import RUN_FILE
 from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
 from harness.trends import trends
@@ -61,8 +62,16 @@ class Workplace:
     """Where the ranks are, if they are on several."""
 
 
-def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -> tuple[ResultFolder, Comparison]:
+Doing = Callable[[Plan, ResultFolder, Workplace, Display], None]
+
+
+def carry_out(
+    plan: Plan, suite_text: str, place: Workplace, display: Display, do: Doing | None = None
+) -> tuple[ResultFolder, Comparison]:
     """Does all that is left of a plan in its unfinished result, or in a new one.
+
+    Args:
+        do: who does it; None: this process, by `do_remaining_work`.
 
     Raises:
         KeyboardInterrupt: what was under way is stopped and recorded; the same call goes on from there.
@@ -74,7 +83,7 @@ def carry_out(plan: Plan, suite_text: str, place: Workplace, display: Display) -
     result = unfinished_result(plan, place.store) or _new_result(plan, suite_text, place)
     display.say(f"result: {result.path}")
     with result.locked():
-        _do_remaining_work(plan, result, place, display)
+        (do or do_remaining_work)(plan, result, place, display)
         dossier = conclude_dossier(result, place)
         write_page(result, dossier)
         return result, dossier.comparison
@@ -104,10 +113,16 @@ def progress_of(plan: Plan, result: ResultFolder | None, store: Store) -> Progre
     return read_progress(result, plan, ready) if result else Progress(demonstrations_ready=ready)
 
 
-def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
-    """`tried` holds what has had its turn since the command was started: a failure waits for the next command."""
+def do_remaining_work(
+    plan: Plan, result: ResultFolder, place: Workplace, display: Display, only: frozenset[str] | None = None
+) -> None:
+    """`tried` holds what has had its turn since the command was started: a failure waits for the next command.
+
+    Args:
+        only: names of work; others do the rest. None: all of it.
+    """
     tried: frozenset[str] = frozenset()
-    while remaining := remaining_work(plan, progress_of(plan, result, place.store), tried):
+    while remaining := _wanted(remaining_work(plan, progress_of(plan, result, place.store), tried), only):
         if left_behind := _without_host(remaining, place.hosts):
             display.say(f"[red]{place.hosts and place.hosts.lost()}[/red]; what needs it waits for the next command")
             tried |= left_behind
@@ -124,7 +139,7 @@ def _do_remaining_work(plan: Plan, result: ResultFolder, place: Workplace, displ
             case Evaluate():
                 evaluate_arms(work, plan, result, place.machine, display)
             case AskGate():
-                _ask_gate(plan, result, place, display)
+                ask_gate(plan, result, place, display)
         tried |= work.names
 
 
@@ -135,7 +150,11 @@ def _without_host(remaining: Sequence[Work], hosts: Hosts | None) -> frozenset[s
     return frozenset().union(*(work.names for work in remaining if isinstance(work, Train)))
 
 
-def _ask_gate(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
+def _wanted(remaining: list[Work], only: frozenset[str] | None) -> list[Work]:
+    return remaining if only is None else [work for work in remaining if work.names & only]
+
+
+def ask_gate(plan: Plan, result: ResultFolder, place: Workplace, display: Display) -> None:
     results = read_results(result, plan)
     baseline = read_baseline(place.baselines.file(plan.hardware_key, plan.suite))
     alarms = first_stage_alarms(baseline, plan, results)
@@ -199,6 +218,14 @@ def _data_folder(plan: Plan, store: Store) -> str | None:
     if plan.data.source == "expert":
         return str(demonstrations_folder(plan, store).resolve())
     return plan.data.path
+
+
+def spoken_attempt(result: ResultFolder, run: PlannedRun) -> str:
+    """How the latest attempt at a run ended, in a line."""
+    attempts = result.attempts(run.key)
+    file = attempts[-1] / RUN_FILE if attempts else None
+    ended = file is not None and file.exists()
+    return f"{run.key}: {_sentence(read_record(file, RunRecord)) if file and ended else 'has not ended'}"
 
 
 def _sentence(record: RunRecord) -> str:

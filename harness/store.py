@@ -246,6 +246,10 @@ class Store:
         """Tries of `harness frontier`; no result, for it holds no plan."""
         return self.root / suite / "frontier"
 
+    def jobs(self, suite: str) -> Path:
+        """What a cluster's jobs are given and what they say (`harness.cluster.jobs`); no result either."""
+        return self.root / suite / "jobs"
+
     def demonstrations(self, digest: str) -> Path:
         return self.root / _DEMOS / digest
 

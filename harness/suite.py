@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.backends.options import BackendOptions
 from harness.backends.profile import ProfileSettings
+from harness.cluster.resources import Slurm
 from harness.data.shape import CAMERAS
 from harness.models import MODELS, SIZES, names_function
 from harness.records import Value
@@ -316,6 +317,7 @@ class Suite(Value):
     learning: Learning | None = None
     evaluation: Evaluation | None = None
     gate: Gate = Gate()
+    slurm: Slurm = Slurm()
 
 
 def unknown_name(expected: str, choices: Iterable[str]) -> PydanticCustomError:

@@ -23,6 +23,7 @@ from harness.cli.options import (
 )
 from harness.cluster.nodes import find_nodes
 from harness.commands.output import Output
+from harness.errors import BadInput
 
 app = typer.Typer()
 
@@ -59,6 +60,9 @@ def run(
     ] = None,
     node_rank: Annotated[int | None, typer.Option(help="Which of them this is; 0 leads.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="The first host.", metavar="HOST:PORT")] = None,
+    on: Annotated[
+        str | None, typer.Option(help="slurm: as jobs, see [slurm] of the suite. local-jobs: likewise, but here.")
+    ] = None,
     results: Results = RESULTS,
     baselines: Baselines = BASELINES,
     json: Json = False,
@@ -68,8 +72,13 @@ def run(
     from harness.commands import suites as commands
 
     request = commands.Request(suite, models, backends, sets or [])
+    output = Output(results, baselines, json, quiet)
+    if on is not None:
+        if (nnodes, node_rank, rdzv_endpoint) != (None, None, None):
+            raise BadInput("--on", None, on, "no --nnodes beside it: jobs have the nodes of slurm.nodes in the suite")
+        raise SystemExit(commands.run_in_jobs(request, output, profile, plant, on))
     nodes = find_nodes(nnodes, node_rank, rdzv_endpoint, os.environ)
-    raise SystemExit(commands.run_suite_file(request, Output(results, baselines, json, quiet), profile, plant, nodes))
+    raise SystemExit(commands.run_suite_file(request, output, profile, plant, nodes))
 
 
 @app.command()

@@ -133,6 +133,8 @@ class Line:
                 if not select.select([self._connection], [], [], BEAT_SECONDS / 2)[0]:
                     continue
                 fresh = self._connection.recv(65536)
+            except ConnectionResetError:
+                fresh = b""
             except OSError as error:
                 self._broken = f"the connection broke ({error.strerror or error})"
                 return

@@ -26,6 +26,7 @@ from harness.suite_file import load_suite, suite_from
 
 if TYPE_CHECKING:
     from harness.cluster.leader import Hosts
+    from harness.run import Doing
 
 MIB = 2**20
 
@@ -101,12 +102,32 @@ def run_suite_file(
 
 
 def _run_here(request: Request, output: Output, profile: bool, plant: str | None, hosts: Hosts | None) -> ExitCode:
-    plan = plan_of(request.suite.stem, request.load(), len(hosts.names) if hosts else 1)
-    if plant is not None:
-        from harness.drill import parse_fault, with_fault
-
-        plan = with_fault(plan, *parse_fault(plan, plant))
+    plan = _planted(plan_of(request.suite.stem, request.load(), len(hosts.names) if hosts else 1), plant)
     return run_plan(plan, request.suite.read_text(), output, profile, hosts)
+
+
+def _planted(plan: Plan, plant: str | None) -> Plan:
+    if plant is None:
+        return plan
+    from harness.drill import parse_fault, with_fault
+
+    return with_fault(plan, *parse_fault(plan, plant))
+
+
+def run_in_jobs(request: Request, output: Output, profile: bool, plant: str | None, on: str) -> ExitCode:
+    """The suite with every piece of its work a job; the plan is for the nodes that the jobs get, not for this machine.
+
+    Args:
+        on: one of `harness.cluster.jobs.CLUSTERS`.
+    """
+    from harness.cluster.jobs import Queue, check_cluster, in_jobs, node_fingerprint
+
+    name, suite = request.suite.stem, request.load()
+    queue = Queue(check_cluster(on), suite.slurm, output.store.jobs(name).resolve())
+    nodes = suite.slurm.nodes
+    machine = over_nodes(node_fingerprint(queue, output.console.print), nodes)
+    plan = _planted(make_plan(name, suite, machine.hardware_key, bool(machine.gpus), nodes), plant)
+    return run_plan(plan, request.suite.read_text(), output, profile, do=in_jobs(queue))
 
 
 def run_tables(name: str, tables: dict[str, Any], sets: list[str], output: Output, profile: bool) -> ExitCode:
@@ -134,8 +155,17 @@ def _refuse_foreign_loops(plan: Plan) -> None:
 
 
 def run_plan(
-    plan: Plan, suite_text: str, output: Output, profile: bool = False, hosts: Hosts | None = None
+    plan: Plan,
+    suite_text: str,
+    output: Output,
+    profile: bool = False,
+    hosts: Hosts | None = None,
+    do: Doing | None = None,
 ) -> ExitCode:
+    """
+    Args:
+        do: as `harness.run.carry_out` takes it.
+    """
     from harness.report.terminal import show
     from harness.run import Workplace, carry_out
 
@@ -146,7 +176,7 @@ def run_plan(
     machine = over_nodes(fingerprint(), plan.nodes)
     place = Workplace(output.store, output.baseline_folder, machine, command, profile, hosts)
     with Display(console, plan.workers, quiet=output.quiet) as display:
-        result, comparison = carry_out(plan, suite_text, place, display)
+        result, comparison = carry_out(plan, suite_text, place, display, do)
     if output.json:
         print(comparison.model_dump_json(indent=1))
     else:

@@ -118,8 +118,9 @@ class ProcessGroup:
         """A host that is gone explains whatever the ranks of the others say."""
         for node, agent in enumerate(self._agents):
             if (why := agent.lost()) is not None and self._hosts is not None:
-                ranks = ", ".join(map(str, self._ranks_of(node)))
-                reason = f"host {self._hosts.names[node]} (ranks {ranks}) is lost: {why}"
+                ranks = self._ranks_of(node)
+                named = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+                reason = f"host {self._hosts.names[node]} ({named}) is lost: {why}"
                 return Outcome.CRASHED, Failure(
                     reason=reason, rank=None, exit_code=None, traceback=None, host=self._hosts.names[node]
                 )
