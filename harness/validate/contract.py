@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     weights.tied_weights,
     weights.mixed_unit_dtypes,
     weights.large_persistent_buffers,
+    forwards.draws_elsewhere,
     forwards.direct_forward,
     forwards.direct_forward_inside,
     forwards.reads_inside_layers,
@@ -40,6 +41,7 @@ def check_model(build: Callable[[], VLA]) -> list[Finding]:
 
     Args:
         build: makes the model anew, on torch's current default device (`partial(harness.models.build, name, size)`).
+            Up to three copies are alive at once, on the CPU: take a small size. There must be no process group.
 
     Raises:
         BadInput: as `harness.models.build` does, or the profile names a class that the model does not contain.

@@ -31,6 +31,24 @@ def runs(subject: Subject) -> list[Finding]:
     ]
 
 
+def draws_elsewhere(subject: Subject) -> list[Finding]:
+    """A forward that draws from torch's global generator: dropout, or noise without `generator=batch.generator`.
+
+    Backends and resumed runs leave that generator at different places, so no two losses of one step would agree.
+    """
+    if subject.step.failure or subject.strays is None:
+        return []
+    return [
+        Finding(
+            rule="draws-elsewhere",
+            where=place(subject.strays),
+            severity="error",
+            why="its output depends on torch's global generator, which stands elsewhere under each backend",
+            change="draw noise and times from batch.generator, and build dropout with probability 0",
+        )
+    ]
+
+
 def direct_forward(subject: Subject) -> list[Finding]:
     """`layer.forward(x)` of a unit while it is sharded.
 

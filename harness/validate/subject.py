@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,30 @@ class Subject:
         return Step(frozenset(called), frozenset(reached), failure)
 
     @cached_property
+    def strays(self) -> str | None:
+        """Path of the innermost module that gives something else when torch's global generator stands elsewhere.
+
+        None where there is none: all that is random comes from the batch's own generator.
+        """
+        first, second = (self._outputs(seed) for seed in (_SEED, _SEED + 1))
+        return next((path for (path, before), (_, after) in zip(first, second, strict=False) if before != after), None)
+
+    @torch.no_grad()
+    def _outputs(self, seed: int) -> list[tuple[str, str]]:
+        """Module path and digest of the output, in the order in which modules of one forward ended."""
+        outputs: list[tuple[str, str]] = []
+        handles = [
+            module.register_forward_hook(partial(_keep_output, path, outputs))
+            for path, module in self.model.named_modules()
+        ]
+        batch = sample_batch(self.model)
+        torch.manual_seed(seed)
+        self.model(batch)
+        for handle in handles:
+            handle.remove()
+        return outputs
+
+    @cached_property
     def sharded(self) -> Trace:
         """A step with the profile's units."""
         return self.sharded_by(list(self.units))
@@ -120,6 +144,13 @@ def _output_watch(path: str, called: set[str], reached: set[str]) -> Callable[..
                 leaf.register_hook(lambda _gradient: reached.add(path))
 
     return watch
+
+
+def _keep_output(
+    path: str, outputs: list[tuple[str, str]], _module: nn.Module, _inputs: object, output: object
+) -> None:
+    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    outputs.append((path, str([tensor.double().norm().item() for tensor in tensors])))
 
 
 def sample_batch(model: VLA, device: str = "cpu") -> Batch:

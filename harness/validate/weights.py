@@ -90,25 +90,29 @@ def tied_weights(subject: Subject) -> list[Finding]:
 
 
 def mixed_unit_dtypes(subject: Subject) -> list[Finding]:
-    """Trainable parameters of more than one dtype within a unit.
+    """Parameters of more than one dtype within a unit.
 
-    FSDP2: "FSDP expects uniform original parameter dtype"; FSDP1: "Must flatten tensors with uniform dtype"
-    (huggingface/trl#1723). Frozen ones beside trainable ones are allowed in FSDP2 alone, so they count.
+    FSDP2: "FSDP expects uniform original parameter dtype", of those that train; FSDP1: "Must flatten tensors with
+    uniform dtype" (huggingface/trl#1723), of all.
     """
     dtypes: dict[str, dict[torch.dtype, str]] = {}
+    trained: dict[str, set[torch.dtype]] = {}
     for name, parameter in subject.model.named_parameters():
-        dtypes.setdefault(unit_of(name, subject.units), {}).setdefault(parameter.dtype, name)
+        unit = unit_of(name, subject.units)
+        dtypes.setdefault(unit, {}).setdefault(parameter.dtype, name)
+        trained.setdefault(unit, set()).update([parameter.dtype] if parameter.requires_grad else [])
     found = []
     for unit, examples in dtypes.items():
         if len(examples) > 1:
             odd = list(examples.values())[-1]
             kinds = ", ".join(f"{name} is {_short(dtype)}" for dtype, name in examples.items())
+            refuses = "FSDP" if len(trained[unit]) > 1 else "FSDP1"
             found.append(
                 Finding(
                     rule="mixed-unit-dtypes",
                     where=place(odd.rpartition(".")[0]),
-                    severity="error",
-                    why=f"FSDP shards a unit in one dtype, but in unit {place(unit)} {kinds}",
+                    severity="error" if refuses == "FSDP" else "warning",
+                    why=f"{refuses} shards a unit in one dtype, but in unit {place(unit)} {kinds}",
                     change="build all parameters in float32; backends and `precision` choose what is computed in",
                 )
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import sys
@@ -25,7 +26,9 @@ from harness.models.presets import COGACT, PI0
 from harness.models.vision import SiglipConfig
 from harness.validate.contract import check_model
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding-a-model.md"
+ROOT = Path(__file__).parents[2]
+PAGE, CONTRACT = ROOT / "docs" / "adding-a-model.md", ROOT / "docs" / "model-contract.md"
+ROOM = ROOT / "harness" / "validate"
 
 
 def with_siglip() -> Pi0:
@@ -164,3 +167,17 @@ def test_a_profile_that_names_an_unknown_class_is_an_error(monkeypatch):
 def test_no_process_group_is_left_behind():
     check_model(Sound)
     assert not torch.distributed.is_initialized()
+
+
+def test_the_page_tells_every_rule_and_no_other():
+    names = set()
+    for file in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "rule"]
+            first = node.args[:1] if ast.unparse(node.func) in ("Breach", "_mix") else []
+            names |= {value.value for value in (*given, *first) if isinstance(value, ast.Constant)}
+    told = re.findall(r"^\| `([a-z0-9-]+)` \|", CONTRACT.read_text(), re.MULTILINE)
+    assert len(told) == len(set(told))
+    assert names == {*told, "no-process-group", "root-first"}

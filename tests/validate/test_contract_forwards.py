@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,45 @@ def only(model: type[Sound], rule: str) -> Finding:
     found = check_model(model)
     assert [finding.rule for finding in found] == [rule]
     return found[0]
+
+
+class Drops(Block):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(super().forward(x))
+
+
+class WithDropout(Sound):
+    profile = FSDPProfile(("Drops",))
+
+    def block(self):
+        return Drops()
+
+
+class OwnNoise(Sound):
+    def predict(self, x):
+        return super().predict(x + torch.rand(len(x), 1).to(x))
+
+
+class BatchNoise(Sound):
+    """Noise by the batch's own generator, on the CPU, then moved."""
+
+    def forward(self, batch):
+        noise = torch.rand(len(batch.actions), 1, 1, generator=batch.generator).to(batch.actions)
+        return super().forward(replace(batch, actions=batch.actions + noise))
+
+
+@pytest.mark.parametrize(("model", "where"), [(WithDropout, "blocks.0.drop"), (OwnNoise, "head")])
+def test_random_numbers_that_are_not_the_batchs(model, where):
+    found = only(model, "draws-elsewhere")
+    assert (found.where, found.severity) == (where, "error")
+
+
+def test_those_of_the_batch_are_allowed():
+    assert check_model(BatchNoise) == []
 
 
 class ByForward(Sound):

@@ -11,6 +11,7 @@ from torch import nn
 from harness.backends.profile import FSDPProfile
 from harness.validate.contract import check_model
 from harness.validate.findings import Finding
+from harness.validate.subject import Subject
 
 
 def only(model: type[Sound], rule: str) -> Finding:
@@ -64,6 +65,7 @@ class ThroughTheCache(Sound):
 def test_a_gradient_that_comes_around_the_output():
     found = only(ThroughTheCache, "gradient-around-output")
     assert (found.where, found.severity) == ("blocks.1", "error")
+    assert "out of bounds for storage of size 0" in Subject(ThroughTheCache).sharded.failure.error
 
 
 class TiedAcross(Sound):
@@ -92,17 +94,27 @@ def test_one_parameter_in_two_units(model, where, units):
 
 
 class HalfInHalf(Sound):
+    frozen = False
+
     def __init__(self):
         super().__init__()
-        self.blocks[1].down.bfloat16()
+        self.blocks[1].down.bfloat16().requires_grad_(not self.frozen)
 
     def through(self, x):
         return x
 
 
-def test_two_dtypes_in_one_unit():
-    found = [finding for finding in check_model(HalfInHalf) if finding.rule == "mixed-unit-dtypes"]
-    assert [finding.where for finding in found] == ["blocks.1.down"]
+class FrozenHalf(HalfInHalf):
+    frozen = True
+
+
+@pytest.mark.parametrize(
+    ("model", "severity", "who"), [(HalfInHalf, "error", "FSDP"), (FrozenHalf, "warning", "FSDP1")]
+)
+def test_two_dtypes_in_one_unit(model, severity, who):
+    found = [finding for finding in check_model(model) if finding.rule == "mixed-unit-dtypes"]
+    assert [(finding.where, finding.severity) for finding in found] == [("blocks.1.down", severity)]
+    assert f"{who} shards" in found[0].why
     assert "blocks.1.up.weight is float32, blocks.1.down.weight is bfloat16" in found[0].why
 
 
