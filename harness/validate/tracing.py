@@ -200,7 +200,7 @@ class _Watch(TorchFunctionMode):
     def _unmixed(self, name: str, arguments: Any, line: str) -> Any:
         floating = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         dtypes = [leaf.dtype for leaf in floating]
-        if len(set(dtypes)) < 2:
+        if len(set(dtypes)) < 2 or torch.is_autocast_enabled(floating[0].device.type):
             return arguments
         kinds = tuple(str(dtype).removeprefix("torch.") for dtype in dtypes)
         self._trace.mixes.append(Mix(self._running.module, name, kinds, line))

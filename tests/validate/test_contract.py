@@ -87,6 +87,14 @@ class ManualLinear(Sound):
         return F.linear(x.to(self.head.weight.dtype), self.head.weight, self.head.bias).float()
 
 
+class Autocasting(Sound):
+    """Leaves the dtypes of its products to autocast."""
+
+    def see(self, images):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.projector(self.vision(images[:, 0]).flatten(1)).to(self.dtype())
+
+
 class Shapes(Sound):
     """Asks a layer's weight for its shape, which sharding does not change."""
 
@@ -116,7 +124,7 @@ class TiedAtTheRoot(Sound):
         return super().predict(x) + self.lm_head(x).float().mean()
 
 
-@pytest.mark.parametrize("model", [Recomputing, ManualLinear, Shapes, Frozen, TiedAtTheRoot])
+@pytest.mark.parametrize("model", [Recomputing, ManualLinear, Autocasting, Shapes, Frozen, TiedAtTheRoot])
 def test_what_is_allowed_is_not_found(model):
     assert check_model(model) == []
 
