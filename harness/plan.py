@@ -110,7 +110,7 @@ class PlannedArm(Value):
     """A policy to evaluate: a learning run's checkpoint, or a control."""
 
     name: str
-    """`expert`, `still`, or the learnt cell's label with its training seed."""
+    """`expert`, `still`, `expert:…` with a handicap, or the learnt cell's label with its training seed."""
     run_key: str | None = None
     """The learning run whose export is the policy; None for controls."""
     checkpoint: str | None = None

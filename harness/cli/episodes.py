@@ -19,7 +19,8 @@ def evaluate(
         str,
         typer.Option(
             help="expert, still, the export folder of a learning run, or a server: ws://HOST:PORT (openpi), "
-            "vla-eval+ws://…, dexbotic+http://…, dexbotic-v1+http://…"
+            "vla-eval+ws://…, dexbotic+http://…, dexbotic-v1+http://…; or the expert with flaws, "
+            "expert:noise=0.3,wrong_object=0.5,release=60,frozen=80"
         ),
     ],
     task_suite: Annotated[

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from harness.commands.output import Output
 from harness.commands.suites import run_plan
 from harness.errors import BadInput, ExitCode
+from harness.libero.handicap import handicap_of
 from harness.libero.protocol import preset
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm, planned_episodes
@@ -96,7 +97,7 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
 
 
 def _arm(policy: str) -> PlannedArm:
-    if policy in CONTROLS:
+    if policy in CONTROLS or handicap_of(policy) is not None:
         return PlannedArm(name=policy)
     if is_url(policy):
         check_url(policy)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import BadInput, MachineFault
 from harness.libero.executors import Executor, LocalExecutor, Simulator
+from harness.libero.handicap import handicap_of
 from harness.libero.pool_worker import Answer, Beat, Brain, Broken, Finished, Play, Stumble
 from harness.libero.records import EpisodeRecord, Protocol
 from harness.plan import EpisodeKey
@@ -39,7 +39,7 @@ class ArmToPlay:
     """What one arm has left to do.
 
     Attributes:
-        name: `expert`, `still`, or the name of a policy.
+        name: `expert`, `expert:…` with a handicap, `still`, or the name of a policy.
         episodes: to be played, each once.
         policy: its owner closes it; None for the controls, which act inside the workers.
         actions_folder: gets `actions_name(key)` per episode: `actions`, float64 (steps, 7), as executed.
@@ -55,9 +55,9 @@ class ArmToPlay:
         """Raises BadInput for an arm without a policy that is no control."""
         if self.policy is not None:
             return "policy"
-        if self.name not in CONTROLS:
+        if self.name not in CONTROLS and handicap_of(self.name) is None:
             raise BadInput("arm", None, self.name, "a control, or an arm with a policy", choices=CONTROLS)
-        return cast(Brain, self.name)
+        return self.name
 
 
 @dataclass(frozen=True)

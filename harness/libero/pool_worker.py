@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import MachineFault
-from harness.libero.episode import Ending, always, never, play
+from harness.libero.episode import Ending, always, look_seed, never, play
+from harness.libero.handicap import handicap_of
 from harness.libero.records import Protocol
 from harness.libero.tasks import task
 from harness.plan import EpisodeKey
@@ -20,10 +21,12 @@ from harness.policies.base import Chunk, Look, PolicyFault
 from harness.processes import die_with_parent
 
 if TYPE_CHECKING:
+    from harness.libero.expert import Expert
+    from harness.libero.expert.graded import GradedExpert
     from harness.libero.scene import Scene
 
-Brain = Literal["policy", "expert", "still"]
-"""Who acts: the policy in the parent, or a control inside the worker."""
+Brain = str
+"""Who acts: `policy` in the parent, or inside the worker `expert`, `expert:…` with a handicap, or `still`."""
 
 _BEAT_SECONDS = 5.0
 
@@ -158,24 +161,23 @@ class _Player:
                 ending.last_images_sha256,
             )
 
-        if wanted.brain == "expert":
+        if wanted.brain.startswith("expert"):
             uncovered = uncovered_reason(scene.world)
             if uncovered is not None:
                 return finished(None, uncovered)
         episode = play(
             scene, start.observation, key, self._protocol, scene.task.prompt(self._protocol), always if seen else never
         )
-        return finished(self._drive(episode, scene, wanted.brain))
+        return finished(self._drive(episode, scene, wanted))
 
-    def _drive(self, episode: Generator[Look, Chunk, Ending], scene: Scene, brain: Brain) -> Ending:
-        from harness.libero.expert import Expert
+    def _drive(self, episode: Generator[Look, Chunk, Ending], scene: Scene, wanted: Play) -> Ending:
         from harness.libero.scene import NEUTRAL
 
-        expert = Expert(scene.world) if brain == "expert" else None
+        expert = _expert(wanted, scene)
         look = next(episode)
         try:
             while True:
-                if brain == "policy":
+                if wanted.brain == "policy":
                     self._pipe.send(look)
                     answer: Answer = self._pipe.recv()
                     if answer.chunk is None:
@@ -195,3 +197,14 @@ class _Player:
         if now - self._last_beat > _BEAT_SECONDS:
             self._last_beat = now
             self._pipe.send(Beat())
+
+
+def _expert(wanted: Play, scene: Scene) -> Expert | GradedExpert | None:
+    """The scripted expert that acts in an episode, if one does."""
+    from harness.libero.expert import Expert
+    from harness.libero.expert.graded import GradedExpert
+
+    handicap = handicap_of(wanted.brain)
+    if handicap is not None:
+        return GradedExpert(scene.world, handicap, look_seed(wanted.key, 0))
+    return Expert(scene.world) if wanted.brain == "expert" else None
