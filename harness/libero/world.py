@@ -11,12 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.libero.geometry import Array
+from harness.libero.geometry import Array, Boxes
+from harness.libero.joint import Joint
 
 _MESH, _BOX, _CYLINDER, _CAPSULE, _ELLIPSOID, _SPHERE = 7, 6, 5, 3, 4, 2
 """MuJoCo's `mjtGeom`."""
+_PLANE = 0
+_SLIDE = 2
+"""MuJoCo's `mjtJoint`."""
 
 _PLACEMENT_TRIES = 20
+
+_RANGES = {
+    "open": "default_open_ranges",
+    "close": "default_close_ranges",
+    "turnon": "default_turnon_ranges",
+    "turnoff": "default_turnoff_ranges",
+}
+"""Where LIBERO's fixtures keep the joint positions that a predicate asks for (`articulated_objects.py`)."""
 
 
 class World:
@@ -29,6 +41,7 @@ class World:
     def __init__(self, domain: Any) -> None:
         self._domain = domain
         self._geoms: dict[str, list[int]] = {}
+        self._parts: dict[int, NDArray[np.bool_]] = {}
         self._shapes: dict[str, tuple[NDArray[np.int64], Array]] = {}
 
     # --- the goal ----------------------------------------------------------------------------------------
@@ -58,9 +71,9 @@ class World:
         site = self._domain.object_sites_dict[region]
         return getattr(site, "parent_name", None)
 
-    def is_articulated(self, region: str) -> bool:
-        """Whether a region sits in a drawer, behind a door, or on another moving part."""
-        return bool(getattr(self._domain.object_sites_dict[region], "joints", None))
+    def base(self, target: str) -> str:
+        """The object or fixture that a region belongs to; an object or fixture itself."""
+        return (self.parent(target) if self.is_region(target) else None) or target
 
     def half_size(self, region: str) -> Array:
         """Half extents of a region, metres: float64 (3,)."""
@@ -89,6 +102,50 @@ class World:
     def bodies(self) -> tuple[str, ...]:
         """Every object and fixture that has collision shapes."""
         return tuple(name for name in self._domain.obj_body_id if self._geoms_of(name))
+
+    # --- moving parts ------------------------------------------------------------------------------------
+
+    def joint(self, name: str) -> Joint | None:
+        """Of the drawer, door or knob that a region or a fixture names; None where nothing moves."""
+        domain = self._domain
+        owner = domain.object_sites_dict[name] if self.is_region(name) else domain.fixtures_dict.get(name)
+        joints = list(getattr(owner, "joints", None) or ())
+        if len(joints) != 1:
+            return None
+        model, data = domain.sim.model, domain.sim.data
+        number = int(model.joint_name2id(joints[0]))
+        return Joint(
+            slides=int(model.jnt_type[number]) == _SLIDE,
+            anchor=np.array(data.xanchor[number], dtype=np.float64),
+            axis=np.array(data.xaxis[number], dtype=np.float64),
+            position=float(data.qpos[model.jnt_qposadr[number]]),
+            body=int(model.jnt_bodyid[number]),
+        )
+
+    def wanted_range(self, conjunct: tuple[str, ...]) -> tuple[float, float] | None:
+        """Joint positions, low and high, that LIBERO means by `("open", name)`; None where that has no meaning."""
+        predicate, name = conjunct
+        fixture = self.parent(name) if self.is_region(name) else name
+        properties = getattr(self._domain.fixtures_dict.get(fixture), "object_properties", {})
+        limits = properties.get("articulation", {}).get(_RANGES.get(predicate))
+        return (float(min(limits)), float(max(limits))) if limits else None
+
+    def part_boxes(self, joint: Joint) -> Boxes:
+        """Boxes about the collision shapes of what a joint moves, world frame."""
+        return self._boxes(self._of_part(joint))
+
+    def boxes_but(self, joint: Joint, movable: bool = True) -> Boxes:
+        """Boxes about every other collision shape but the robot's, with or without the movable objects."""
+        others = ~self._of_part(joint)
+        return self._boxes(others if movable else others & ~self._loose)
+
+    def lid(self, region: str) -> str | None:
+        """What must be open for something to get into a region: its drawer or door; None for an open one."""
+        owners = (region, self.parent(region)) if self.is_region(region) else ()
+        for owner in owners:
+            if owner is not None and self.joint(owner) is not None and self.wanted_range(("open", owner)) is not None:
+                return owner
+        return None
 
     # --- the hand ----------------------------------------------------------------------------------------
 
@@ -177,6 +234,40 @@ class World:
                 and (model.geom_contype[geom] or model.geom_conaffinity[geom])
             ]
         return self._geoms[name]
+
+    @cached_property
+    def _solid(self) -> NDArray[np.int64]:
+        """The geoms that anything can touch, planes and the robot's left out."""
+        model = self._domain.sim.model
+        touchable = np.asarray(model.geom_contype).astype(bool) | np.asarray(model.geom_conaffinity).astype(bool)
+        geoms = np.flatnonzero(touchable & (np.asarray(model.geom_type) != _PLANE))
+        return np.array([geom for geom in geoms if int(geom) not in self._robot_geoms], dtype=np.int64)
+
+    @cached_property
+    def _loose(self) -> NDArray[np.bool_]:
+        """Which of them belong to movable objects."""
+        return np.isin(self._solid, [geom for name in self.movable for geom in self._geoms_of(name)])
+
+    @cached_property
+    def _local_boxes(self) -> tuple[Array, Array]:
+        """Their boxes in their own frames: middles and half extents, (n, 3)."""
+        points = [self._local_points(int(geom)) for geom in self._solid]
+        low = np.array([part.min(axis=0) for part in points])
+        high = np.array([part.max(axis=0) for part in points])
+        return (low + high) / 2, (high - low) / 2
+
+    def _of_part(self, joint: Joint) -> NDArray[np.bool_]:
+        if joint.body not in self._parts:
+            bodies = np.asarray(self._domain.sim.model.geom_bodyid)[self._solid]
+            self._parts[joint.body] = np.array([self._descends(int(body), joint.body) for body in bodies])
+        return self._parts[joint.body]
+
+    def _boxes(self, which: NDArray[np.bool_]) -> Boxes:
+        data, geoms = self._domain.sim.data, self._solid[which]
+        axes = np.asarray(data.geom_xmat, dtype=np.float64)[geoms].reshape(-1, 3, 3)
+        middles, halves = self._local_boxes
+        shift = np.einsum("nij,nj->ni", axes, middles[which])
+        return Boxes(np.asarray(data.geom_xpos)[geoms] + shift, axes, halves[which])
 
     def _descends(self, body: int, root: int) -> bool:
         parents = self._domain.sim.model.body_parentid

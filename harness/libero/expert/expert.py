@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from harness.libero.expert import pick_place
+from harness.libero.expert import articulated, pick_place
 from harness.libero.expert.motion import OPEN, HandTarget, towards
 from harness.libero.expert.planner import Conjunct, next_conjunct
 from harness.libero.geometry import Array
@@ -27,12 +27,9 @@ def uncovered_reason(world: World) -> str | None:
     for conjunct in world.goal:
         if world.holds(conjunct):
             continue
-        if conjunct[0] not in ("in", "on"):
-            return f"no skill for the goal ({' '.join(conjunct)})"
-        target = conjunct[2]
-        if world.is_region(target) and world.is_articulated(target):
-            return f"no skill to open {target}"
-        reason = pick_place.uncovered_reason(world, conjunct)
+        skills = {"on": pick_place, "in": pick_place} | dict.fromkeys(articulated.PREDICATES, articulated)
+        skill = skills.get(conjunct[0])
+        reason = skill.uncovered_reason(world, conjunct) if skill else f"no skill to {' '.join(conjunct)}"
         if reason is not None:
             return reason
     return None
@@ -63,6 +60,12 @@ class Expert:
         target = self._skill.act(hand) if self._skill is not None else None
         if target is None:
             self._conjunct = next_conjunct(self._world)
-            self._skill = None if self._conjunct is None else pick_place.PickPlace(self._world, self._conjunct)
+            self._skill = None if self._conjunct is None else _skill_for(self._world, self._conjunct)
             target = self._skill.act(hand) if self._skill is not None else None
         return towards(target or HandTarget(hand, 0.0, OPEN), hand, rotation)
+
+
+def _skill_for(world: World, conjunct: Conjunct) -> Skill:
+    if conjunct[0] in articulated.PREDICATES:
+        return articulated.MovePart(world, conjunct)
+    return pick_place.PickPlace(world, conjunct)

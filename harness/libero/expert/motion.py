@@ -19,7 +19,7 @@ _ROTATION_GAIN = 1.5
 """The controller covers about a quarter of a commanded step in one control period, so the error is over-asked; this
 much overshoots 20 cm by 4 mm."""
 
-_DOWN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+DOWN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 """The gripper site looking straight down, fingers opening along the world's y (robosuite's default orientation)."""
 
 
@@ -32,25 +32,32 @@ class HandTarget:
         yaw: of the closing direction from the world's y, radians.
         gripper: −1 open, +1 close.
         speed: largest size of each translation component, in controller units (0, 1].
+        rotation: of the gripper site (3, 3), in place of straight down at `yaw`.
     """
 
     position: Array
     yaw: float
     gripper: float
     speed: float = 1.0
+    rotation: Array | None = None
 
 
 def towards(target: HandTarget, position: Array, rotation: Array) -> Array:
     """The action from the hand's pose towards the target: float64 (7,) in [-1, 1].
 
     The translation is scaled as a whole, so that the hand moves in a straight line. The gripper is symmetric: of the
-    two equivalent yaws the nearer one is taken.
+    two equivalent rotations the nearer one is taken.
     """
     step = (target.position - position) * _POSITION_GAIN / POSITION_SCALE_M
     largest = float(np.abs(step).max())
     if largest > target.speed:
         step = step * (target.speed / largest)
-    now = np.arctan2(-rotation[0, 0], rotation[1, 0])
-    nearest = target.yaw + np.pi * np.round((now - target.yaw) / np.pi)
-    turn = rotation_vector(yaw_rotation(nearest) @ _DOWN @ rotation.T) * _ROTATION_GAIN / ROTATION_SCALE_RAD
+    wanted = yaw_rotation(target.yaw) @ DOWN if target.rotation is None else target.rotation
+    turn = turn_towards(wanted, rotation) * _ROTATION_GAIN / ROTATION_SCALE_RAD
     return np.concatenate([step, np.clip(turn, -1.0, 1.0), [target.gripper]])
+
+
+def turn_towards(wanted: Array, rotation: Array) -> Array:
+    """The rotation vector (3,), radians, from the hand's rotation to the wanted one or to its twin, the nearer."""
+    turns = [rotation_vector(twin @ rotation.T) for twin in (wanted, wanted * [-1.0, -1.0, 1.0])]
+    return min(turns, key=lambda turn: float(np.linalg.norm(turn)))
