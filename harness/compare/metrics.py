@@ -39,7 +39,7 @@ class Metric:
     """Like runs give the very same figure: a difference needs no test, one run is enough."""
 
 
-def _of_speed(read: Callable[[Speed], float]) -> Callable[[RunRecord], float | None]:
+def _of_speed(read: Callable[[Speed], float | None]) -> Callable[[RunRecord], float | None]:
     return lambda run: None if run.speed is None else read(run.speed)
 
 
@@ -85,6 +85,41 @@ METRICS: dict[str, Metric] = {
             "tokens_per_second", "tokens/s", "higher", "time", 0.03, 0.0, False,
             _of_speed(lambda speed: speed.tokens_per_second),
             "positions processed by all ranks over the slowest rank's time",
+        ),
+        Metric(
+            "p95_step_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.p95_step_seconds),
+            "95th percentile of the measured steps, slowest rank",
+        ),
+        Metric(
+            "p99_step_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.p99_step_seconds),
+            "99th percentile of the measured steps, slowest rank",
+        ),
+        Metric(
+            "forward_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.median_forward_seconds),
+            "median over the measured steps of the busiest rank's forwards, communication inside included",
+        ),
+        Metric(
+            "backward_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.median_backward_seconds),
+            "likewise, of its backwards",
+        ),
+        Metric(
+            "optimizer_seconds", "s", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.median_optimizer_seconds),
+            "likewise, of clipping, update and clearing",
+        ),
+        Metric(
+            "skew_seconds", "s", "lower", "time", 0.15, 0.002, False,
+            _of_speed(lambda speed: speed.median_skew_seconds),
+            "median over the measured steps of how far apart the ranks were at the end of a phase, at most",
+        ),
+        Metric(
+            "joules_per_sample", "J", "lower", "time", 0.03, 0.0, False,
+            _of_speed(lambda speed: speed.joules_per_sample),
+            "energy of all ranks' GPUs over the measured steps, by the driver's counter, over their samples",
         ),
         Metric(
             "data_seconds", "s", "lower", "time", 0.15, 0.002, False,

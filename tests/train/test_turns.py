@@ -121,10 +121,12 @@ def test_a_rank_learns_that_its_launcher_is_gone() -> None:
     assert raised.is_set()
 
 
-def block(folder: Path, count: int = 2, steps: int = 13) -> list[RunSpec]:
+def block(folder: Path, ranks: tuple[int, ...] = (2, 1), steps: int = 13) -> list[RunSpec]:
+    """A group each with so many ranks; every rank takes seconds to start."""
     specs = []
-    for place in range(count):
-        plain = native.spec(folder / str(place), native.cell("ddp", model="stub", label=f"stub-{place}"))
+    for place, count in enumerate(ranks):
+        stub = native.cell("ddp", model="stub", label=f"stub-{place}", ranks=count)
+        plain = native.spec(folder / str(place), stub)
         specs.append(plain.model_copy(update={"run": a_run(steps).model_copy(update={"cell": plain.run.cell})}))
     return specs
 
@@ -170,6 +172,20 @@ def test_waiting_costs_no_processor_time(played) -> None:
     assert len(steps) == 26
 
 
+@pytest.mark.full
+def test_company_changes_no_figure_of_memory(played, monkeypatch, tmp_path) -> None:
+    native.plant(monkeypatch, "slow 0 0")
+    records, _, _ = played
+    [order, _] = block(tmp_path)
+    alone = native.run(
+        order.model_copy(update={"run": order.run.model_copy(update={"block": None})}), worker="sabotage"
+    )
+    assert alone.outcome is Outcome.OK and alone.in_turns is None
+    for record in records:
+        assert record.memory.shards == alone.memory.shards
+        assert record.memory.peak_resident_bytes == pytest.approx(alone.memory.peak_resident_bytes, rel=0.02)
+
+
 def test_a_killed_group_lets_the_others_go_on(monkeypatch, tmp_path) -> None:
     native.plant(monkeypatch, "slow 0 0")
     killed: list[int] = []
@@ -184,7 +200,7 @@ def test_a_killed_group_lets_the_others_go_on(monkeypatch, tmp_path) -> None:
             killed.append(ranks[-1].pid)
             ranks[-1].kill()
 
-    first, second = run_block(block(tmp_path), kill_other)
+    first, second = run_block(block(tmp_path, ranks=(1, 2)), kill_other)
     assert killed
     assert first.outcome is Outcome.OK
     assert second.outcome is Outcome.CRASHED
@@ -202,8 +218,8 @@ def test_interrupt_stops_all_groups(monkeypatch, tmp_path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_block(block(tmp_path, steps=1000), interrupt)
-    assert len(alive) >= 6
+        run_block(block(tmp_path, ranks=(1, 1), steps=1000), interrupt)
+    assert len(alive) >= 4
     assert not psutil.wait_procs(alive, timeout=5)[1]
     outcomes = [read_record(tmp_path / str(place) / "run.json", RunRecord).outcome for place in (0, 1)]
     assert outcomes == [Outcome.INTERRUPTED, Outcome.INTERRUPTED]
