@@ -175,15 +175,14 @@ def test_waiting_costs_no_processor_time(played) -> None:
 @pytest.mark.full
 def test_company_changes_no_figure_of_memory(played, monkeypatch, tmp_path) -> None:
     native.plant(monkeypatch, "slow 0 0")
-    records, _, _ = played
+    together = played[0][0]
     [order, _] = block(tmp_path)
     alone = native.run(
         order.model_copy(update={"run": order.run.model_copy(update={"block": None})}), worker="sabotage"
     )
     assert alone.outcome is Outcome.OK and alone.in_turns is None
-    for record in records:
-        assert record.memory.shards == alone.memory.shards
-        assert record.memory.peak_resident_bytes == pytest.approx(alone.memory.peak_resident_bytes, rel=0.02)
+    assert together.memory.shards == alone.memory.shards
+    assert together.memory.peak_resident_bytes == pytest.approx(alone.memory.peak_resident_bytes, rel=0.02)
 
 
 def test_a_killed_group_lets_the_others_go_on(monkeypatch, tmp_path) -> None:
