@@ -28,6 +28,7 @@ from harness.plan import PlannedRun
 from harness.store import read_record
 from harness.train import loop, worker
 from harness.train.records import RunSpec
+from harness.train.step_watch import StepLap, StepWatch
 from harness.train.turns import Baton, turn_of
 from harness.train.world import joined
 
@@ -69,6 +70,21 @@ class AccountedSteps(loop.Steps):
         TimedBaton.own_cpu_seconds += time.process_time() - cpu
 
 
+class AccountedWatch(StepWatch):
+    """Likewise at the two ends of a step, barriers included: the bare loop has none."""
+
+    def start(self) -> None:
+        cpu = time.process_time()
+        super().start()
+        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+
+    def stop(self) -> StepLap:
+        cpu = time.process_time()
+        lap = super().stop()
+        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+        return lap
+
+
 def harness_loop(spec: RunSpec) -> None:
     batons: list[TimedBaton] = []
 
@@ -78,6 +94,7 @@ def harness_loop(spec: RunSpec) -> None:
 
     worker.Baton = baton  # type: ignore[assignment,misc]
     worker.Steps = AccountedSteps  # type: ignore[misc]
+    loop.StepWatch = AccountedWatch  # type: ignore[misc]
     worker.main()
     batons[0].write(spec.folder)
 

@@ -20,18 +20,20 @@ def usual_mhz(runs: Iterable[RunRecord]) -> float | None:
 
 
 def disturbance(run: RunRecord, mhz: float | None) -> str | None:
-    """What disturbed the run, in words; None when nothing did, as far as the machine tells.
+    """What disturbed the run, in words; None when nothing did, as far as the machine tells. Of several hosts the worst
+    counts.
 
     Args:
         mhz: the machine's usual clock (`usual_mhz`).
     """
     told = []
-    if run.host is not None:
-        share, processes = run.host.foreign_cpu_share, run.host.foreign_gpu_processes
-        if share is not None and share > FOREIGN_CPU_SHARE:
-            told.append(f"other processes took {share:.0%} of the CPU")
-        if processes:
-            told.append(f"other processes on the GPUs: {processes}")
+    met = [met for met in (run.host, *(host.conditions for host in run.hosts)) if met is not None]
+    share = max((each.foreign_cpu_share or 0.0 for each in met), default=0.0)
+    processes = max((each.foreign_gpu_processes or 0 for each in met), default=0)
+    if share > FOREIGN_CPU_SHARE:
+        told.append(f"other processes took {share:.0%} of the CPU")
+    if processes:
+        told.append(f"other processes on the GPUs: {processes}")
     if mhz is not None and run.busy_cpu_mhz is not None and run.busy_cpu_mhz < CLOCK_SHARE * mhz:
         told.append(f"the clock was at {run.busy_cpu_mhz:.0f} MHz, usually {mhz:.0f}")
     return ", ".join(told) or None

@@ -8,10 +8,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 
-from comparison_records import a_run
+from comparison_records import MACHINE, a_run
 
 from harness.train.disturbance import disturbance, usual_mhz
-from harness.train.records import HostConditions, RunRecord
+from harness.train.records import HostConditions, HostRecord, RunRecord
 
 
 def a_run_beside(foreign_cpu_share: float | None, gpus: int | None = None, mhz: float | None = None) -> RunRecord:
@@ -37,6 +37,14 @@ def a_run_beside(foreign_cpu_share: float | None, gpus: int | None = None, mhz: 
 )
 def test_only_the_machine_is_asked(run: RunRecord, told: str | None) -> None:
     assert disturbance(run, 3000.0) == told
+
+
+def test_one_busy_host_of_several_is_enough() -> None:
+    run, busy = a_run_beside(0.0), a_run_beside(0.4).host
+    other = HostRecord(name="b", address="10.0.0.2", ranks=[2, 3], fingerprint=MACHINE, conditions=busy)
+    lost = other.model_copy(update={"conditions": None})
+    assert disturbance(run.model_copy(update={"hosts": [lost]}), None) is None
+    assert disturbance(run.model_copy(update={"hosts": [lost, other]}), None) == "other processes took 40% of the CPU"
 
 
 def test_the_usual_clock_is_the_median_of_those_that_could_be_read() -> None:
