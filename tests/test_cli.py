@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+Typed = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[1]
 FSDP2 = str(ROOT / "suites" / "fsdp2.toml")
 COMMANDS = [
@@ -25,17 +27,12 @@ COMMANDS = [
 HEAVY = {"torch", "deepspeed", "transformers", "mujoco", "pandas", "matplotlib", "scipy", "numpy", "pydantic"}
 
 
-def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
-
-
 GATING = ["gate", "calibrate", "drill", "baseline diff", "baseline expire", "baseline history"]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *GATING, "doctor", "clean"])
-def test_every_command_has_help(command: str) -> None:
-    answer = harness(*command.split(), "--help")
+def test_every_command_has_help(command: str, typed: Typed) -> None:
+    answer = typed(*command.split(), "--help")
     assert answer.returncode == 0
     assert "Usage" in answer.stdout
 
@@ -75,7 +72,7 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
     [
         (["run", "suites/fsdp22.toml"], 'did you mean "suites/fsdp2.toml"'),
         (["run", FSDP2, "--set", "throughput.stps=1"], 'did you mean "steps"'),
-        (["run", FSDP2, "--backends", "fsdp3"], 'did you mean "fsdp2"'),
+        (["run", FSDP2, "--backends", "fsdp22"], 'did you mean "fsdp2"'),
         (["run", FSDP2, "--models", "pi1"], 'did you mean "pi0"'),
         (["run", FSDP2, "--set", "purpose=gate"], "throughput.repeats = 3: expected at least"),
         (["run", FSDP2, "--set", "evaluation.protocol=mikro"], 'did you mean "micro"'),
@@ -116,10 +113,10 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["baseline", "show", "nothing"], "expected a suite with a baseline"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, typed: Typed, tmp_path: Path) -> None:
     where = {"run", "train", "evaluate", "demos", "compare", "gate", "calibrate", "drill"}
     places = ["--results", str(tmp_path)] if arguments[0] in where else []
-    answer = harness(*arguments, *places)
+    answer = typed(*arguments, *places)
     assert answer.returncode == 2
     assert says in answer.stderr
     assert answer.stderr.count("\n") == 1
@@ -133,12 +130,12 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
 )
 @pytest.mark.parametrize("command", [["run", FSDP2], ["report", "fsdp2"], ["compare", "fsdp2"]], ids=lambda c: c[0])
 def test_a_damaged_or_newer_result_is_named_and_left_alone(
-    command: list[str], content: str, says: str, tmp_path: Path
+    command: list[str], content: str, says: str, typed: Typed, tmp_path: Path
 ) -> None:
     file = tmp_path / "fsdp2" / "20260101-000000-aaaaaa" / "plan.json"
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    answer = harness(*command, "--results", str(tmp_path))
+    answer = typed(*command, "--results", str(tmp_path))
     assert answer.returncode == 2
     assert says in answer.stderr
     assert str(file) in answer.stderr
@@ -147,19 +144,27 @@ def test_a_damaged_or_newer_result_is_named_and_left_alone(
     assert [path.name for path in (tmp_path / "fsdp2").iterdir()] == ["20260101-000000-aaaaaa"]
 
 
-def test_a_command_line_that_makes_no_sense_ends_with_2() -> None:
-    assert harness("run").returncode == 2
-    assert harness("fly").returncode == 2
+def test_a_command_line_that_makes_no_sense_ends_with_2(typed: Typed) -> None:
+    assert typed("run").returncode == 2
+    assert typed("fly").returncode == 2
 
 
-def test_narrowing_to_a_backend_keeps_the_reference(tmp_path: Path) -> None:
-    answer = harness("plan", FSDP2, "--backends", "ddp", "--json", "--results", str(tmp_path))
+def test_python_runs_the_package_as_the_command() -> None:
+    command = [sys.executable, "-m", "harness", "run", "nothing.toml"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("harness: ") and answer.stderr.count("\n") == 1
+
+
+def test_narrowing_to_a_backend_keeps_the_reference(typed: Typed, tmp_path: Path) -> None:
+    answer = typed("plan", FSDP2, "--backends", "ddp", "--json", "--results", str(tmp_path))
     plan = json.loads(answer.stdout)["plan"]
     assert {run["cell"]["label"] for run in plan["runs"]} == {"pi0-zero3", "pi0-ddp"}
 
 
-def test_doctor_says_what_there_is(tmp_path: Path) -> None:
-    answer = harness("doctor", "--json", "--results", str(tmp_path))
+def test_doctor_says_what_there_is(typed: Typed, tmp_path: Path) -> None:
+    answer = typed("doctor", "--json", "--results", str(tmp_path))
+    assert "`harness doctor`" in (ROOT / "README.md").read_text()
     findings = {finding["name"]: finding for finding in json.loads(answer.stdout)}
     assert answer.returncode == 0
     assert {"Python", "torch", "deepspeed", "transformers", "GPUs", "compiler", "disk"} <= set(findings)

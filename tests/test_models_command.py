@@ -56,6 +56,15 @@ def test_models_of_full_size_have_the_published_figures():
     }
     for name, (_, teraflops) in published.items():
         assert found[name]["training_flops"] / 1e12 == pytest.approx(teraflops, rel=1e-3), name
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for name, one in found.items():
+        sizes = [
+            one["parameters"],
+            one["frozen_parameters"],
+            *(one["parts"][part] for part in ("vision", "language", "action")),
+        ]
+        millions = " | ".join(f"{size / 1e6:.1f} M" for size in sizes)
+        assert f"| {name} | {millions} | {one['tokens_per_sample']} | {one['training_flops'] / 1e12:.2f} |" in readme
     text = printed("models", "cogact")
     assert "7478.7" in text and "zero3" in text and "pi05" not in text
 

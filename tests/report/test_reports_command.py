@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+Typed = Callable[..., "subprocess.CompletedProcess[str]"]
 RESULT = "20261130-020957-9b0616"
 
 
@@ -44,21 +46,24 @@ def test_the_first_screen_of_the_markdown_holds_the_answers(reported: subprocess
     [
         (["report"], "one of: a result, --compare A B, or --published"),
         (["report", RESULT, "--published"], "one of: a result"),
+        (["report", RESULT, "--sheets", "failurs"], 'did you mean "failures"'),
         (["report", RESULT, "--table", "speed"], "expected one of the report's tables"),
         (["report", "--compare", RESULT, "nothing"], "RESULT = 'nothing'"),
         (["export", RESULT, "--format", "xls"], "--format = 'xls'"),
         (["history", "fsdp"], 'did you mean "fsdp2"'),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], says: str, real_results: Path, tmp_path: Path) -> None:
-    answer = harness(*arguments, "--results", str(real_results), cwd=tmp_path)
+def test_mistakes_are_one_line(
+    arguments: list[str], says: str, typed: Typed, real_results: Path, tmp_path: Path
+) -> None:
+    answer = typed(*arguments, "--results", str(real_results), cwd=tmp_path)
     assert answer.returncode == 2
     assert says in answer.stderr and answer.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_history_is_written_where_one_stands(real_results: Path, tmp_path: Path) -> None:
-    answer = harness("history", "--results", str(real_results), "--json", cwd=tmp_path)
+def test_history_is_written_where_one_stands(typed: Typed, real_results: Path, tmp_path: Path) -> None:
+    answer = typed("history", "--results", str(real_results), "--json", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == {
         "folder": "history", "runs": 13, "verdicts": json.loads(answer.stdout)["verdicts"], "episodes": 112,
@@ -69,8 +74,8 @@ def test_history_is_written_where_one_stands(real_results: Path, tmp_path: Path)
     }  # fmt: skip
 
 
-def test_the_published_table_has_intervals_from_its_counts(tmp_path: Path) -> None:
-    answer = harness("report", "--published", cwd=tmp_path)
+def test_the_published_table_has_intervals_from_its_counts(typed: Typed, tmp_path: Path) -> None:
+    answer = typed("report", "--published", cwd=tmp_path)
     assert answer.returncode == 0
     assert "| DB-PI05-FSDP2   |" in answer.stdout and "94.1–97.6" in answer.stdout  # 481 of 500
     assert "**+11.4 [+7.9, +15.1]**" in answer.stdout
