@@ -74,21 +74,22 @@ def direct_forward_inside(subject: Subject) -> list[Finding]:
 
     DeepSpeed gathers in hooks of each module that owns parameters (`parameter_offload.py`).
     """
-    model, units = subject.model, subject.units
-    calls = {call.module: call for call in subject.sharded.direct_calls}
     reported = {read.direct for read in subject.sharded.reads}
+    lines: dict[str | None, list[str]] = {}
+    for call in subject.sharded.direct_calls:
+        owns = any(True for _ in subject.model.get_submodule(call.module).parameters(recurse=False))
+        if owns and call.module not in reported and call.module not in subject.units:
+            lines.setdefault(call.line, []).append(call.module)
     return [
         Finding(
             rule="direct-forward",
-            where=place(path),
+            where=place(modules[0]),
             severity="warning",
-            why="its forward is run without a call: under ZeRO-3 its weights are empty, and hooks do not run",
+            why=f"its forward{_others(modules)} is run without a call: under ZeRO-3 its weights are empty",
             change="call the module",
-            line=call.line,
+            line=line,
         )
-        for path, call in calls.items()
-        if path not in units and path not in reported
-        if any(True for _ in model.get_submodule(path).parameters(recurse=False))
+        for line, modules in lines.items()
     ]
 
 
@@ -202,8 +203,13 @@ def _by_line(reads: list[Read]) -> dict[str | None, list[Read]]:
 
 
 def _units(reads: list[Read]) -> str:
-    units = list(dict.fromkeys(read.unit for read in reads))
-    return place(units[0]) + (f" (and {len(units) - 1} more)" if units[1:] else "")
+    units = [read.unit for read in reads]
+    return place(units[0]) + _others(units)
+
+
+def _others(names: list[str]) -> str:
+    count = len(set(names)) - 1
+    return f" (and {count} more)" if count else ""
 
 
 def _own_name(read: Read) -> str:

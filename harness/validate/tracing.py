@@ -23,7 +23,7 @@ from harness.data.batch import Batch
 from harness.models.base import VLA
 
 _TORCH = str(Path(torch.__file__).parent)
-_SHARDING = str(Path(torch.__file__).parent / "distributed")
+_SHARDING = str(Path(torch.__file__).parent / "distributed" / "fsdp")
 _PRODUCTS = {
     *("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum"),
     *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
@@ -42,7 +42,7 @@ class Read:
     """Its own name in the model."""
     line: str | None
     direct: str | None
-    """Module path of the forward that was run without a call of its module, and the line that ran it."""
+    """Module path of the forward around it that was run without a call, by `line`; None where there is none."""
     of_dtype: bool
     """Only its dtype was asked for: the shard's may differ from the one that the forward computes in."""
 

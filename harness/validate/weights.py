@@ -23,20 +23,21 @@ def never_receives_gradient(subject: Subject) -> list[Finding]:
     """
     if subject.step.failure:
         return []
-    owners: dict[str, list[str]] = {}
-    for name, parameter in subject.model.named_parameters():
-        if parameter.requires_grad and parameter.grad is None:
-            owner, _, own = name.rpartition(".")
-            owners.setdefault(owner, []).append(own)
+    trained = [name for name, parameter in subject.model.named_parameters() if parameter.requires_grad]
+    reached = [name for name in trained if subject.model.get_parameter(name).grad is not None]
+    homes: dict[str, list[str]] = {}
+    for name in sorted(set(trained) - set(reached), key=trained.index):
+        homes.setdefault(_outermost_without(name, reached), []).append(name)
     return [
         Finding(
             rule="never-receives-gradient",
-            where=place(owner),
+            where=place(home),
             severity="error",
-            why=f"the loss does not reach {', '.join(names)}: DDP waits for gradients that never come",
+            why=f"the loss does not reach {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: "
+            "DDP waits for gradients that never come",
             change="set requires_grad=False on it in __init__, or remove the module",
         )
-        for owner, names in owners.items()
+        for home, names in homes.items()
     ]
 
 
@@ -176,6 +177,14 @@ def foreign_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
     return [
         name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in known
     ]
+
+
+def _outermost_without(name: str, reached: list[str]) -> str:
+    """The outermost module around a parameter in which none is reached; its owner's path if there is no such one."""
+    owner = name.rpartition(".")[0]
+    levels = owner.split(".")
+    around = (".".join(levels[:depth]) for depth in range(1, len(levels) + 1))
+    return next((path for path in around if not any(is_at_or_below(other, path) for other in reached)), owner)
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

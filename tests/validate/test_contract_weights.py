@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sound_model import WIDTH, Sound
 from torch import nn
 
@@ -12,6 +14,8 @@ from harness.backends.profile import FSDPProfile
 from harness.validate.contract import check_model
 from harness.validate.findings import Finding
 from harness.validate.subject import Subject
+from harness.validate.tracing import is_at_or_below
+from harness.validate.weights import unit_of
 
 
 def only(model: type[Sound], rule: str) -> Finding:
@@ -29,8 +33,19 @@ class Unread(Sound):
 
 def test_a_parameter_the_loss_does_not_reach():
     found = only(Unread, "never-receives-gradient")
-    assert (found.where, found.severity) == ("aside.old_head", "error")
-    assert "weight, bias" in found.why
+    assert (found.where, found.severity) == ("aside", "error")
+    assert "aside.old_head.weight and 1 more" in found.why
+
+
+class UnreadScale(Sound):
+    def __init__(self):
+        super().__init__()
+        self.blocks[1].up.scale = nn.Parameter(torch.ones(1))
+
+
+def test_it_is_told_by_the_module_that_owns_it_where_others_are_reached():
+    found = only(UnreadScale, "never-receives-gradient")
+    assert (found.where, "blocks.1.up.scale:" in found.why) == ("blocks.1.up", True)
 
 
 class SideDoor(nn.Module):
@@ -193,3 +208,14 @@ class OtherDice(Sound):
 def test_weights_that_do_not_follow_the_seed():
     found = only(OtherDice, "weights-follow-seed")
     assert (found.where, found.severity) == ("projector", "error")
+
+
+paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=4).map(".".join)
+
+
+@given(paths, st.lists(paths, max_size=6))
+def test_a_parameter_belongs_to_the_innermost_unit_above_it(name, units):
+    above = [unit for unit in units if f"{name}.".startswith(f"{unit}.")]
+    unit = unit_of(name, units)
+    assert (unit in above) if above else unit == ""
+    assert all(is_at_or_below(unit, outer) for outer in above)
