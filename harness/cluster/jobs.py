@@ -7,6 +7,9 @@ is left of its work is found on disk by whoever asks next: the same job requeued
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from harness.compare.results import model_key
 from harness.display import Display, title
 from harness.errors import BadInput, HarnessError, MachineFault
 from harness.machine import Fingerprint, fingerprint
-from harness.plan import Plan, RunKind
+from harness.plan import Plan, PlannedRun, RunKind
 from harness.records import Record
 from harness.run import Workplace, ask_gate, progress_of, spoken_attempt
 from harness.store import ResultFolder, read_record, write_record
@@ -33,7 +36,10 @@ CLUSTERS = ("slurm", "local-jobs")
 Cluster = Literal["slurm", "local-jobs"]
 MOST_TRIES = 3
 """Jobs in all for one piece of work, when they end without an answer: killed, or their node lost."""
+ENDED = "ENDED"
 _POLL_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+"""So long a shared file system may take to show the answer of a job that has left the queue."""
 _SIGNAL_SECONDS = 120
 """So long before a job's time is up, it is told, stops its ranks and asks to be queued again."""
 _REQUEUES = 1000
@@ -64,6 +70,7 @@ class Queue:
             raise MachineFault("jobs need submitit: pip install 'vla-harness[slurm]'") from None
         name = "local" if self.cluster == "local-jobs" else "slurm"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._gone: dict[str, float] = {}
         try:
             self._executor = submitit.AutoExecutor(
                 str(self.folder), cluster=name, local_max_num_timeout=_REQUEUES, slurm_max_num_timeout=_REQUEUES
@@ -81,6 +88,23 @@ class Queue:
         except submitit.core.utils.FailedJobError as error:
             raise MachineFault(f"the job was not taken: {error}") from None
 
+    def state(self, job: submitit.Job[Any]) -> str:
+        """Slurm's word for it, or ENDED once its answer is there or it has been out of the queue for a while."""
+        if job.paths.result_pickle.exists():
+            return ENDED
+        state = _local_state(job.job_id) if self.cluster == "local-jobs" else _slurm_state(job.job_id)
+        if state != ENDED:
+            self._gone.pop(job.job_id, None)
+            return state
+        gone = self._gone.setdefault(job.job_id, time.monotonic())
+        return ENDED if time.monotonic() - gone > _ANSWER_SECONDS else "COMPLETING"
+
+    def cancel(self, job: submitit.Job[Any]) -> None:
+        if self.cluster == "slurm":
+            job.cancel(check=False)
+        elif _local_state(job.job_id) != ENDED:
+            os.kill(int(job.job_id), signal.SIGINT)
+
     def again(self, job_id: str) -> submitit.Job[Any]:
         """A job that an earlier command has submitted."""
         import submitit
@@ -96,6 +120,8 @@ def _parameters(cluster: Cluster, resources: Slurm, nodes: int) -> dict[str, Any
     if cluster == "local-jobs":
         return shared | {"nodes": 1}
     given = resources.model_dump(exclude_none=True, include={"partition", "account", "qos", "constraint"})
+    if resources.exclusive:
+        given["exclusive"] = True
     if resources.cpus_per_task is not None:
         given["cpus_per_task"] = resources.cpus_per_task
     if resources.memory_gb is not None:
@@ -107,7 +133,7 @@ def node_fingerprint(queue: Queue, say: Callable[[str], None]) -> Fingerprint:
     """What a node is, as a job on one says: the machine that submits is often another kind."""
     job = queue.submit(fingerprint, "harness-machine", 1)
     say(f"job {job.job_id}: asks a node what it is")
-    while not job.done():
+    while queue.state(job) != ENDED:
         time.sleep(_POLL_SECONDS)
     found = _answer(job)
     if not isinstance(found, Fingerprint):
@@ -143,12 +169,13 @@ class _Following:
                     ask_gate(self._plan, self._result, self._place, self._display)
                     tried |= remaining[0].names
                     continue
-                for group in job_groups(remaining):
+                groups = job_groups(remaining)
+                for group in groups if self._queue.cluster == "slurm" else groups[:1]:
                     self._submit(group)
                 tried |= self._follow(remaining)
         except BaseException:
             for job, submitted in self._running.values():
-                job.cancel()
+                self._queue.cancel(job)
                 self._file(submitted.job_id).unlink(missing_ok=True)
             raise
 
@@ -191,8 +218,9 @@ class _Following:
             self._display.start(list(works))
         while self._running:
             for job_id, (job, submitted) in list(self._running.items()):
-                self._say_state(job_id, job)
-                if job.done():
+                state = self._queue.state(job)
+                self._note_state(job_id, state)
+                if state == ENDED:
                     del self._running[job_id]
                     self._file(job_id).unlink(missing_ok=True)
                     had |= self._ended(job, submitted)
@@ -224,11 +252,10 @@ class _Following:
         runs = [run for run in [*self._plan.runs, *self._plan.confirmations] if run.key in names]
         return [spoken_attempt(self._result, run) for run in runs]
 
-    def _say_state(self, job_id: str, job: submitit.Job[Any]) -> None:
-        state = str(job.state)
-        if state != self._states.get(job_id):
-            self._states[job_id] = state
+    def _note_state(self, job_id: str, state: str) -> None:
+        if state not in (ENDED, self._states.get(job_id)):
             self._display.say(f"job {job_id} is {state}")
+        self._states[job_id] = state
 
     def _show_progress(self, works: Sequence[Work]) -> None:
         steps = [(run.key, run.steps) for work in works for run in _runs(work)]
@@ -240,7 +267,26 @@ class _Following:
         self._display.advance(sum(made), sum(total for _, total in steps), detail)
 
 
-def _runs(work: Work) -> list[Any]:
+def _local_state(job_id: str) -> str:
+    """submitit's local jobs are named by the process that controls them."""
+    import psutil
+
+    try:
+        return ENDED if psutil.Process(int(job_id)).status() == psutil.STATUS_ZOMBIE else "RUNNING"
+    except psutil.NoSuchProcess:
+        return ENDED
+
+
+def _slurm_state(job_id: str) -> str:
+    """From the queue: accounting, where a cluster has it, lags behind."""
+    question = ["squeue", "--noheader", "--format=%T", f"--jobs={job_id}"]
+    answer = subprocess.run(question, capture_output=True, text=True, timeout=60, check=False)
+    if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
+        return "UNKNOWN"  # the controller does not answer: nothing is known to have ended
+    return answer.stdout.strip() or ENDED
+
+
+def _runs(work: Work) -> list[PlannedRun]:
     trains = work.runs if isinstance(work, TakeTurns) else (work,) if isinstance(work, Train) else ()
     return [train.run for train in trains]
 
@@ -259,12 +305,12 @@ def _answer(job: submitit.Job[Any]) -> Any:
     """
     import submitit
 
+    if not job.paths.result_pickle.exists():
+        return None
     try:
-        return job.result()
+        return job.task(0).result()
     except submitit.core.utils.FailedJobError as error:
         raise HarnessError(f"job {job.job_id} failed: {error}") from None
-    except submitit.core.utils.UncompletedJobError:
-        return None
 
 
 def job_groups(remaining: Sequence[Work]) -> list[list[Work]]:

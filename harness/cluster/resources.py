@@ -21,5 +21,7 @@ class Slurm(Value):
     """Cores per node: a job has one task on each, which starts the ranks."""
     memory_gb: float | None = Field(default=None, gt=0)
     """Per node."""
+    exclusive: bool = True
+    """Whole nodes: others on a node would disturb what is timed there."""
     minutes: int = Field(default=60, ge=1)
     """Of one job. What has not ended by then is queued again and goes on from its last checkpoint."""
