@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.display import Display
-from harness.errors import HarnessError
+from harness.errors import HarnessError, MachineFault
 from harness.evaluate_progress import EvaluationProgress
 from harness.libero.executors import Executor
 from harness.libero.pool import ArmToPlay, evaluate
+from harness.libero.probe import check_settling
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
@@ -20,18 +21,24 @@ from harness.store import ResultFolder, append_line, read_lines, read_record, wr
 from harness.suite import Evaluation
 from harness.work import ArmEpisodes, Evaluate
 
+PROBED_EPISODES = 100
+"""With so many to play, the ten seconds of the settle probe are well spent."""
+
 
 def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fingerprint, display: Display) -> None:
     """Runs the episodes that have no record yet; each is on disk before the next begins.
 
-    Every policy is probed before anything is run.
+    Every policy is probed before anything is run, and before a long evaluation the physics too.
 
     Raises:
         HarnessError: an arm's earlier episodes were run under another protocol, or a policy cannot be loaded, does not
             answer, or answers with what cannot be executed.
+        MachineFault: the machine cannot simulate, or its physics are not LIBERO's.
     """
     assert plan.evaluation is not None
     protocol = protocol_of(plan.evaluation)
+    if work.episodes >= PROBED_EPISODES and plan.evaluation.executor == "local":
+        _probe_physics(display)
     records = {part.arm.name: _arm_record(part.arm, protocol, result, machine) for part in work.arms}
     progress = EvaluationProgress(work, _recorded(result, plan), plan.evaluation, plan.gate.confidence)
 
@@ -60,6 +67,13 @@ def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fin
         write_record(_arm_file(result, arm.name), records[arm.name].model_copy(update=rendered))
     lost = f"; {report.replaced} simulators replaced" if report.replaced else ""
     display.finish(f"{progress.spoken()} ({report.scenes} scenes compiled{lost})")
+
+
+def _probe_physics(display: Display) -> None:
+    check = check_settling()
+    if not check.ok:
+        raise MachineFault(f"{check.detail}: {check.mend}")
+    display.say(f"      physics: {check.detail}")
 
 
 def protocol_of(evaluation: Evaluation) -> Protocol:

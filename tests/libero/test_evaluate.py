@@ -7,8 +7,9 @@ from stub_simulators import ThreadExecutor
 
 import harness.evaluate
 from harness.display import Display
-from harness.errors import HarnessError
+from harness.errors import HarnessError, MachineFault
 from harness.evaluate import evaluate_arms
+from harness.libero.probe import Check
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm, planned_episodes
@@ -145,3 +146,24 @@ def test_certainty_ends_an_arm_early_and_stays(result, evaluate, mark, played, w
     evaluate(made, server)  # the same command again has nothing to play, and does not even connect
     assert server.looks == []
     assert len(records(result, "server")) == played
+
+
+def test_the_physics_are_probed_before_a_long_evaluation_alone(result, evaluate, monkeypatch):
+    asked = []
+
+    def probe(ok):
+        def check():
+            asked.append(ok)
+            return Check(name="settling", ok=ok, detail="bowl 6.2 cm off", mend=None if ok else "pip install mujoco")
+
+        return check
+
+    long = plan()
+    monkeypatch.setattr(harness.evaluate, "check_settling", probe(False))
+    monkeypatch.setattr(harness.evaluate, "PROBED_EPISODES", 20)
+    with pytest.raises(MachineFault, match=r"bowl 6\.2 cm off: pip install mujoco"):
+        evaluate(long, Server())
+    monkeypatch.setattr(harness.evaluate, "check_settling", probe(True))
+    assert "physics: bowl 6.2 cm off" in evaluate(long, Server())
+    evaluate(plan(states="20-28"), Server())
+    assert asked == [False, True]
