@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import ConvexHull
 
 from harness.libero.geometry import Array, yaw_rotation
 from harness.libero.world import World
@@ -20,13 +21,16 @@ _PALM_HALF_WIDTH, _PALM_HALF_LENGTH = 0.038, 0.106
 
 _YAWS = np.deg2rad([0, 15, -15, 30, -30, 45, -45, 60, -60, 75, -75, 90])
 _GRID_M = 0.006
-_DEPTHS_M = (0.026, 0.018, 0.010)
-"""Gripper site below the top of what is gripped: the deepest that is free is taken."""
+_DEPTHS_M = (0.026, 0.018, 0.010, -0.002)
+"""Gripper site below the top of what is gripped: the deepest that is free is taken. The last bites with the tips of the
+pads only, as at the rim of a plate, whose own bottom is in the way."""
 _LEAST_BITE_M = 0.006
 _MARGIN_M = 0.002
 _YAW_COST_M = 0.012
 """A radian of yaw is worth this much distance from the object's middle: straight grasps are easier to imitate."""
 _TIGHT_COST = 0.5
+_SKEW_COST = 1.5
+_MOST_SKEW_M = 0.01
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class _Boxes:
 
 def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
     """Free grasps of an object, best first, each clearly different from the ones before. Empty when there is none."""
-    own = world.shapes(name)
+    own = [_edges(shape) for shape in world.shapes(name)]
     others = _other_shapes(world, name)
     found: list[tuple[float, Array, float]] = []
     for yaw in _YAWS:
@@ -78,10 +82,10 @@ def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
     return chosen
 
 
-def _search(own: Array, others: list[Array], yaw: float, middle: Array) -> list[tuple[float, Array, float]]:
+def _search(own: list[Array], others: list[Array], yaw: float, middle: Array) -> list[tuple[float, Array, float]]:
     """Free grasps at one yaw: (cost, gripper site in the world, yaw)."""
     turn = yaw_rotation(yaw)
-    mine, obstacles = _boxes([own], turn), _boxes(others, turn)
+    mine, obstacles = _sliced(own, turn), _boxes(others, turn)
     everything = _Boxes(np.concatenate([mine.low, obstacles.low]), np.concatenate([mine.high, obstacles.high]))
     origin = turn[:2, :2].T @ middle
     xs = np.arange(mine.low[:, 0].min(), mine.high[:, 0].max() + _GRID_M, _GRID_M)
@@ -91,8 +95,11 @@ def _search(own: Array, others: list[Array], yaw: float, middle: Array) -> list[
     heights, slacks = _heights(sites, mine, _near(everything, mine))
     free = np.isfinite(heights)
     sites, heights, slacks = sites[free], heights[free], slacks[free]
+    skews = _skews(sites, heights - FINGERTIP_BELOW_M, mine)
+    square = skews < _MOST_SKEW_M
+    sites, heights, slacks, skews = sites[square], heights[square], slacks[square], skews[square]
     away = np.linalg.norm(sites - origin, axis=1)
-    costs = away + _YAW_COST_M * abs(yaw) - _TIGHT_COST * np.minimum(slacks, 0.01)
+    costs = away + _YAW_COST_M * abs(yaw) - _TIGHT_COST * np.minimum(slacks, 0.01) + _SKEW_COST * skews
     places = np.column_stack([sites @ turn[:2, :2].T, heights])
     return [(float(cost), place, yaw) for cost, place in zip(costs, places, strict=True)]
 
@@ -128,9 +135,7 @@ def _within(sites: Array, boxes: _Boxes, half_x: float, half_y: float) -> NDArra
 def _finger_slack(sites: Array, tips: Array, near: _Boxes, mine: _Boxes, between: NDArray[np.bool_]) -> Array:
     """Free room between the open fingers and what they enclose; negative when a finger would hit something."""
     middles = sites[:, 1]
-    held = between & (mine.high[:, 2] > tips[:, None])
-    lowest = np.where(held, mine.low[:, 1], np.inf).min(axis=1)
-    highest = np.where(held, mine.high[:, 1], -np.inf).max(axis=1)
+    lowest, highest = _held(between, tips, mine)
     slack = np.minimum(_FINGER_INNER - (highest - middles), _FINGER_INNER + (lowest - middles))
     deep = near.high[:, 2] > tips[:, None] - _MARGIN_M
     beside = (_FINGER_OUTER - _FINGER_INNER) / 2
@@ -139,6 +144,21 @@ def _finger_slack(sites: Array, tips: Array, near: _Boxes, mine: _Boxes, between
         finger = sites + np.array([0.0, side * (_FINGER_INNER + beside)])
         hits |= (deep & _within(finger, near, _FINGER_HALF_WIDTH, beside)).any(axis=1)
     return np.where(hits, -1.0, slack)
+
+
+def _held(between: NDArray[np.bool_], tips: Array, mine: _Boxes) -> tuple[Array, Array]:
+    """Lowest and highest second coordinate of the parts between the fingers that reach above their tips."""
+    held = between & (mine.high[:, 2] > tips[:, None])
+    lowest = np.where(held, mine.low[:, 1], np.inf).min(axis=1)
+    return lowest, np.where(held, mine.high[:, 1], -np.inf).max(axis=1)
+
+
+def _skews(sites: Array, tips: Array, mine: _Boxes) -> Array:
+    """How much wider the pads find the object than their middle thirds do, metres: nothing where they meet it squarely.
+    A face that slants away turns the object in the hand."""
+    lowest, highest = _held(_within(sites, mine, _PAD_HALF_WIDTH, _FINGER_INNER), tips, mine)
+    inner_lowest, inner_highest = _held(_within(sites, mine, _PAD_HALF_WIDTH / 3, _FINGER_INNER), tips, mine)
+    return np.minimum(inner_lowest - lowest + highest - inner_highest, 2 * _PAD_HALF_WIDTH)
 
 
 def _palm_hits(sites: Array, heights: Array, near: _Boxes) -> NDArray[np.bool_]:
@@ -181,6 +201,35 @@ def _boxes(bodies: list[Array], turn: Array) -> _Boxes:
     low = [shapes.min(axis=1) for shapes in turned] + [np.empty((0, 3))]
     high = [shapes.max(axis=1) for shapes in turned] + [np.empty((0, 3))]
     return _Boxes(np.concatenate(low), np.concatenate(high))
+
+
+def _edges(shape: Array) -> Array:
+    """The edges of a convex shape given by its points (n, 3), among them some across its flat faces: (edges, 2, 3)."""
+    corners = np.unique(shape, axis=0)
+    triangles = ConvexHull(corners, qhull_options="QJ").simplices
+    pairs = np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
+    return np.asarray(corners[np.unique(np.sort(pairs, axis=1), axis=0)])
+
+
+def _sliced(shapes: list[Array], turn: Array) -> _Boxes:
+    """Boxes of slices of convex shapes, each given by its edges, cut across the first axis of a turned frame.
+
+    The box of a whole slanting shape, such as a piece of a rim, takes up room that the fingers need.
+    """
+    lows, highs = [], []
+    for edges in shapes:
+        start, end = edges[:, 0] @ turn, edges[:, 1] @ turn
+        first, last = min(start[:, 0].min(), end[:, 0].min()), max(start[:, 0].max(), end[:, 0].max())
+        cuts = np.linspace(first, last, 1 + max(1, round((last - first) / _GRID_M)))
+        along = end[:, 0] - start[:, 0]
+        inverse = 1.0 / np.where(np.abs(along) < 1e-9, 1e-9, along)
+        enter, leave = (cuts[:-1, None] - start[:, 0]) * inverse, (cuts[1:, None] - start[:, 0]) * inverse
+        enter, leave = np.minimum(enter, leave), np.maximum(enter, leave)
+        met = ((leave >= 0.0) & (enter <= 1.0))[..., None]
+        ends = [start + np.clip(t, 0.0, 1.0)[..., None] * (end - start) for t in (enter, leave)]
+        lows.append(np.where(met, np.minimum(*ends), np.inf).min(axis=1))
+        highs.append(np.where(met, np.maximum(*ends), -np.inf).max(axis=1))
+    return _Boxes(np.concatenate(lows), np.concatenate(highs))
 
 
 def _wrap_half_turn(angle: float) -> float:

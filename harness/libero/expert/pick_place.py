@@ -6,6 +6,7 @@ Every phase ends on a state of the scene, never on a timer. A grip that fails or
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -20,13 +21,23 @@ _CLEARANCE_M = 0.02
 _ALIGNED_M, _MISALIGNED_M = 0.007, 0.015
 _ALIGNED_RAD = 0.1
 _REACHED_M = 0.006
+_AT_GRIP_M = 0.002
 _RETREAT_M = 0.04
+_NEAR_M = 0.03
+_INSISTENCE = 0.2
+"""Share of the error that is added to the target at each step, within `_NEAR_M` of it."""
 _STEADY_OPENING_M = 0.0006
 _CLOSING_M = 0.0765
 """Narrower than the open hand: before that the fingers are steady because they have not begun to move."""
 _STALLED_M = 0.002
 _STALLED_STEPS = 5
+_STUCK_M = 0.004
+_STUCK_STEPS = 12
+_TURN_M = 0.1
+"""A radian of turning counts as much as this way."""
 _LOST_STEPS = 3
+_SHARED = 0.7
+"""Share of a region's half size within which things are put that share it."""
 _CORRIDOR_M = 0.07
 """Half width of the swept path that must be cleared from above: about the open hand's."""
 
@@ -63,6 +74,8 @@ class PickPlace:
         self._conjunct = conjunct
         self._heights: deque[float] = deque(maxlen=_STALLED_STEPS + 1)
         self._openings: deque[float] = deque(maxlen=3)
+        self._poses: deque[Array] = deque(maxlen=_STUCK_STEPS + 1)
+        self._failed: list[Grasp] = []
         self._yaw = 0.0
         self._grasps = plan_grasps(world, self._thing)
         self._enter(Phase.REACH)
@@ -75,6 +88,7 @@ class PickPlace:
     def act(self, hand: Array) -> HandTarget | None:
         """Where the hand should go next, from where it is (3,); None once the conjunct holds and the hand is clear."""
         self._heights.append(float(hand[2]))
+        self._poses.append(np.append(hand, _TURN_M * self._world.hand()[1][:, 0]))
         self._openings.append(self._world.opening())
         if not self._grasps:
             return HandTarget(hand, 0.0, OPEN)
@@ -87,7 +101,15 @@ class PickPlace:
             Phase.RELEASE: self._release,
             Phase.RETREAT: self._retreat,
         }
-        return steps[self._phase](hand)
+        target = steps[self._phase](hand)
+        return None if target is None else self._insisting(target, hand)
+
+    def _insisting(self, target: HandTarget, hand: Array) -> HandTarget:
+        """The target moved on by the error that stays: the arm's joints do not answer to small commands."""
+        error = target.position - hand
+        near = float(np.linalg.norm(error)) < _NEAR_M
+        self._insistence = np.clip(self._insistence + _INSISTENCE * error, -_NEAR_M, _NEAR_M) if near else np.zeros(3)
+        return replace(target, position=target.position + self._insistence)
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -95,7 +117,9 @@ class PickPlace:
         self._phase = phase
         self._heights.clear()
         self._openings.clear()
+        self._poses.clear()
         self._lost_steps = 0
+        self._insistence = np.zeros(3)
         self._anchor = self._world.hand()[0]
         self._ceiling = np.inf
 
@@ -104,8 +128,8 @@ class PickPlace:
         return self._conjunct[1]
 
     def _try_again(self) -> None:
-        """Another grip next: the failed one goes to the end of the line."""
-        self._grasps = self._grasps[1:] + self._grasps[:1]
+        """Another grip next: those that failed go to the end of the line."""
+        self._failed.append(self._grasps[0])
         self._enter(Phase.RETREAT)
 
     # --- phases ------------------------------------------------------------------------------------------
@@ -117,6 +141,9 @@ class PickPlace:
         if np.linalg.norm(hand[:2] - grip[:2]) < _ALIGNED_M and self._turned_to(yaw) and hand[2] < above[2] + 0.05:
             self._enter(Phase.DESCEND)
             return self._descend(hand)
+        if self._stuck():
+            self._try_again()
+            return self._retreat(hand)
         return HandTarget(self._over(hand, above, hang=FINGERTIP_BELOW_M), yaw, OPEN)
 
     def _descend(self, hand: Array) -> HandTarget | None:
@@ -126,7 +153,7 @@ class PickPlace:
         if off > _MISALIGNED_M and not low:
             self._enter(Phase.REACH)
             return self._reach(hand)
-        if hand[2] - grip[2] < _REACHED_M or self._stalled():
+        if (hand[2] - grip[2] < _AT_GRIP_M and off < _ALIGNED_M) or self._stalled():
             self._enter(Phase.GRIP)
             return self._grip(hand)
         return HandTarget(grip, yaw, OPEN)
@@ -177,7 +204,7 @@ class PickPlace:
             return HandTarget(np.append(self._anchor[:2], hand[2] + 0.1), self._yaw, OPEN)
         if self._world.holds(self._conjunct):
             return None
-        self._grasps = _tried_last(plan_grasps(self._world, self._thing), self._grasps)
+        self._grasps = _tried_last(plan_grasps(self._world, self._thing), self._failed)
         self._enter(Phase.REACH)
         return HandTarget(hand, self._yaw, OPEN)
 
@@ -197,23 +224,36 @@ class PickPlace:
         return np.asarray(goal + hand[:2] - self._world.position(thing)[:2])
 
     def _free_spot(self, region: str) -> Array:
-        """Offset (2,) within a region, away from objects that already lie there; zero in an empty one."""
+        """Offset (2,) within a region, away from objects that already lie there; zero in one that is this object's
+        alone. What stands on a region beside others is put where their outlines stay apart."""
         centre, half = self._world.position(region)[:2], self._world.half_size(region)[:2]
-        there = [
-            position[:2] - centre
-            for position in (self._world.position(name) for name in self._world.movable if name != self._thing)
-            if np.all(np.abs(position[:2] - centre) < half)
+        own = self._outline(self._thing) - self._world.position(self._thing)[:2]
+        lying = [
+            name
+            for name in self._world.movable
+            if name not in (self._thing, self._world.parent(region))
+            and np.all(np.abs(self._world.position(name)[:2] - centre) < half)
         ]
-        parent = self._world.parent(region)
-        if parent in self._world.movable:
-            own = self._world.position(str(parent))[:2] - centre
-            there = [offset for offset in there if not np.allclose(offset, own)]
-        if not there:
+        if self._conjunct[0] == "on":
+            sharers = sum(conjunct[2:] == (region,) for conjunct in self._world.goal)
+            if not lying:
+                narrow = np.argmin(own[1] - own[0])
+                return np.where(np.arange(2) == narrow, _SHARED * half, 0.0) if sharers > 1 else np.zeros(2)
+            spots = _SHARED * half * np.array([(x, y) for x in np.linspace(-1, 1, 9) for y in np.linspace(-1, 1, 9)])
+            gaps = [_gap(own + centre + spot, [self._outline(name) for name in lying]) for spot in spots]
+            worth = np.minimum(gaps, _CLEARANCE_M) - 0.1 * np.linalg.norm(spots, axis=1)
+            return np.asarray(spots[int(np.argmax(worth))])
+        if not lying:
             return np.zeros(2)
-        signs = np.array([(x, y) for x in (-0.45, 0, 0.45) for y in (-0.45, 0, 0.45)])
-        spots = signs * half
+        spots = 0.45 * half * np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
+        there = [self._world.position(name)[:2] - centre for name in lying]
         room = [min(float(np.linalg.norm(spot - offset)) for offset in there) for spot in spots]
         return np.asarray(spots[int(np.argmax(room))])
+
+    def _outline(self, name: str) -> Array:
+        """Lowest and highest x and y that an object covers: (2, 2)."""
+        shapes = self._world.shapes(name)[:, :, :2]
+        return np.array([shapes.min(axis=(0, 1)), shapes.max(axis=(0, 1))])
 
     def _over(self, hand: Array, goal: Array, hang: float) -> Array:
         """The next point on a way to `goal` (3,) that passes above everything between; `hang` is what hangs below."""
@@ -258,17 +298,31 @@ class PickPlace:
         heights = self._heights
         return len(heights) == heights.maxlen and abs(heights[-1] - heights[0]) < _STALLED_M
 
+    def _stuck(self) -> bool:
+        """Whether the hand neither moves nor turns any more: a joint is at its limit, or something is in the way."""
+        poses = self._poses
+        return len(poses) == poses.maxlen and float(np.ptp(np.array(poses), axis=0).max()) < _STUCK_M
+
     def _steady(self) -> bool:
         """Whether the fingers have stopped moving."""
         openings = self._openings
         return len(openings) == openings.maxlen and max(openings) - min(openings) < _STEADY_OPENING_M
 
 
+def _gap(outline: Array, others: list[Array]) -> float:
+    """Room between an outline (2, 2) and the nearest of others; negative where they overlap."""
+    return min(float(np.max([outline[0] - other[1], other[0] - outline[1]])) for other in others)
+
+
 def _tried_last(planned: list[Grasp], failed: list[Grasp]) -> list[Grasp]:
-    """The planned grasps with the one that failed last (the end of `failed`) moved to the end."""
-    worst = failed[-1]
+    """The planned grasps with those like one that failed moved to the end, the oldest failure first."""
 
-    def is_worst(grasp: Grasp) -> bool:
-        return bool(np.linalg.norm(grasp.offset - worst.offset) < 0.02 and abs(grasp.closing @ worst.closing) > 0.97)
+    def last_failure(grasp: Grasp) -> int:
+        alike = [
+            number
+            for number, other in enumerate(failed)
+            if np.linalg.norm(grasp.offset - other.offset) < 0.02 and abs(grasp.closing @ other.closing) > 0.97
+        ]
+        return max(alike, default=-1)
 
-    return [grasp for grasp in planned if not is_worst(grasp)] + [grasp for grasp in planned if is_worst(grasp)]
+    return sorted(planned, key=last_failure)
