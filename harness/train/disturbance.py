@@ -27,9 +27,10 @@ def disturbance(run: RunRecord, mhz: float | None) -> str | None:
         mhz: the machine's usual clock (`usual_mhz`).
     """
     told = []
-    met = [met for met in (run.host, *(host.conditions for host in run.hosts)) if met is not None]
-    share = max((each.foreign_cpu_share or 0.0 for each in met), default=0.0)
-    processes = max((each.foreign_gpu_processes or 0 for each in met), default=0)
+    everywhere = [run.host, *(host.conditions for host in run.hosts)]
+    known = [conditions for conditions in everywhere if conditions is not None]
+    share = max((conditions.foreign_cpu_share or 0.0 for conditions in known), default=0.0)
+    processes = max((conditions.foreign_gpu_processes or 0 for conditions in known), default=0)
     if share > FOREIGN_CPU_SHARE:
         told.append(f"other processes took {share:.0%} of the CPU")
     if processes:

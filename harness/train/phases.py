@@ -71,4 +71,8 @@ class PhaseClock:
         for (_, earlier), (phase, later) in zip(self._marks, self._marks[1:], strict=False):
             seconds[phase] = seconds.get(phase, 0.0) + self._seconds_between(earlier, later)
         self._marks = []
-        return PhaseSeconds(*(seconds.get(phase, 0.0) for phase in ("forward", "backward", "optimizer")))
+        return PhaseSeconds(
+            forward=seconds.get("forward", 0.0),
+            backward=seconds.get("backward", 0.0),
+            optimizer=seconds.get("optimizer", 0.0),
+        )
