@@ -27,7 +27,7 @@ def _table(cells: list[CellSummary]) -> Table:
         reading="p50, p95, p99: of the measured steps' times; the median over runs, and the largest of the runs'. Fwd, "
         "Bwd, Update: their shares of p50, communication inside included; Wait: the rest, for other ranks at the end. "
         "Skew: how far apart the ranks were at the end of a phase, at most. Data: fetching a step's batches, outside "
-        "of the step." + (" MFU, HFU: of the devices' peak." if on_gpu else ""),
+        "of the step." + (" MFU, HFU: of the devices' peak." if on_gpu else " MFU and energy are known of GPUs only."),
         spare=("Data ms", "p99", "HFU %"),
     )
     for cell in cells:
