@@ -12,7 +12,7 @@ from harness.statistics.logscale import ratio_of
 def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confidence: float = 0.95) -> Interval:
     """Geometric mean of `candidate / reference` over pairs, with Student's t interval of the mean log ratio.
 
-    One pair has a ratio and no interval. Source: `scipy.stats.ttest_1samp(...).confidence_interval`.
+    One pair has a ratio and no interval. As `scipy.stats.ttest_1samp(...).confidence_interval`.
 
     Args:
         reference: one positive figure per pair, any unit.
@@ -35,8 +35,6 @@ def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confide
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Mean with Student's t interval; no interval below two values. Raises ValueError on none or on NaN."""
-    from scipy import stats
-
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError(f"a mean needs finite values, got {list(values)}")
     mean = math.fsum(values) / len(values)
@@ -44,43 +42,52 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
         return Interval(estimate=mean, low=None, high=None, confidence=confidence, n=len(values))
     if max(values) == min(values):
         return Interval(estimate=mean, low=mean, high=mean, confidence=confidence, n=len(values))
-    bounds = stats.ttest_1samp(values, 0.0).confidence_interval(confidence)
-    return Interval(estimate=mean, low=float(bounds.low), high=float(bounds.high), confidence=confidence, n=len(values))
+    from scipy import special
+
+    reach = float(special.stdtrit(len(values) - 1, 0.5 + confidence / 2)) * _standard_error(values)
+    return Interval(estimate=mean, low=mean - reach, high=mean + reach, confidence=confidence, n=len(values))
 
 
 def difference_p(reference: Sequence[float], candidate: Sequence[float]) -> float:
-    """Two-sided p value of "the true ratio is 1": paired t test of the logs, `scipy.stats.ttest_1samp`.
+    """Two-sided p value of "the true ratio is 1": paired t test of the logs, as `scipy.stats.ttest_1samp`.
 
     Fewer than two pairs show nothing: 1.0. Raises as `paired_ratio` does.
     """
-    from scipy import stats
-
     differences = log_ratios(reference, candidate)
     if len(differences) < 2:
         return 1.0
     if max(differences) == min(differences):
         return 1.0 if differences[0] == 0 else 0.0
-    p = float(stats.ttest_1samp(differences, 0.0).pvalue)
-    return 1.0 if math.isnan(p) else p
+    return 2 * _tail(differences, 0.0, above=math.fsum(differences) > 0)
 
 
 def equivalence_p(reference: Sequence[float], candidate: Sequence[float], margin: float) -> float:
     """p value of "the true ratio lies outside 1/(1 + margin) … 1 + margin": small means shown equal.
 
-    Two one-sided tests (Schuirmann 1987), `statsmodels.stats.weightstats.ttost_paired`. Fewer than two pairs
+    Two one-sided tests (Schuirmann 1987), as `statsmodels.stats.weightstats.ttost_paired`. Fewer than two pairs
     show nothing: 1.0.
     """
-    import numpy as np
-    from statsmodels.stats.weightstats import ttost_paired
-
     differences = log_ratios(reference, candidate)
     bound = math.log1p(margin)
     if len(differences) < 2:
         return 1.0
     if max(differences) == min(differences):
         return 0.0 if abs(differences[0]) < bound else 1.0
-    p = float(ttost_paired(np.log(candidate), np.log(reference), -bound, bound)[0])
-    return 1.0 if math.isnan(p) else p
+    return max(_tail(differences, -bound, above=True), _tail(differences, bound, above=False))
+
+
+def _tail(values: Sequence[float], expected: float, above: bool) -> float:
+    """One-sided p value of Student's t test (`scipy.special.stdtr`) that the mean is above, or below, the expected."""
+    from scipy import special
+
+    t = (math.fsum(values) / len(values) - expected) / _standard_error(values)
+    return float(special.stdtr(len(values) - 1, -t if above else t))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Of the mean of two values or more."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
 def log_ratios(reference: Sequence[float], candidate: Sequence[float]) -> list[float]:

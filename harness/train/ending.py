@@ -25,7 +25,8 @@ def read_steps(attempt_folder: Path) -> list[StepRow]:
         return merge_ranks([read_rows(steps_file(attempt_folder, rank)) for rank in range(ranks)])
     import pyarrow.parquet
 
-    return [StepRow.model_validate(row) for row in pyarrow.parquet.read_table(file).to_pylist()]
+    table = pyarrow.parquet.ParquetFile(file).read()  # `read_table` imports pandas, where it is installed
+    return [StepRow.model_validate(row) for row in table.to_pylist()]
 
 
 def gather_figures(spec: RunSpec, outcome: Outcome, gpus: Sequence[str] = ()) -> dict[str, Any]:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import ruptures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compare.trend import LEAST, ROLLING, SEGMENT, Point, change_points, trend
+from harness.compare.trend import LEAST, PENALTY, ROLLING, SEGMENT, Point, change_points, segment_ends, trend
 
 
 def series(values: list[float]) -> list[Point]:
@@ -27,6 +28,15 @@ def test_a_spike_and_few_results_are_no_change() -> None:
     assert change_points(noisy([0.3] * 9 + [0.45] + [0.3] * 8)) == []
     assert change_points(noisy([0.3, 0.6] * (SEGMENT - 1))) == []
     assert change_points(series([0.3] * 20)) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2 * SEGMENT, 60), st.integers(0, 10**6))
+def test_segments_are_those_of_ruptures(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 1, n) + np.repeat(rng.normal(0, 4, 6), 10)[:n]
+    expected = ruptures.KernelCPD(kernel="linear", min_size=SEGMENT).fit(values).predict(pen=PENALTY * np.log(n))
+    assert segment_ends(values, PENALTY * float(np.log(n))) == expected
 
 
 def test_level_noise_is_rarely_called_a_change() -> None:

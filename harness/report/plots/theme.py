@@ -103,10 +103,11 @@ def _dress(ax: Axes, theme: Theme) -> None:
         spine.set_visible(side in ("left", "bottom"))
     ax.grid(True, color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
+    ax.set_title("", y=1.0)  # to find a place for it, every label of the ticks would be measured
 
 
 def entitle(ax: Axes, text: str, theme: Theme) -> None:
-    ax.set_title(text, fontsize=10, color=theme.ink)
+    ax.set_title(text, fontsize=10, color=theme.ink, y=1.0)
 
 
 def legend(ax: Axes, theme: Theme, **where: Any) -> None:
