@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -102,19 +103,26 @@ def read_history(store: Store, suite: str | None = None, *, episodes: bool = Tru
         episodes: leave them out where only training matters; there are many.
     """
     history = History()
+    for found in each_result(store, suite, episodes=episodes):
+        history.runs.extend(found.runs)
+        history.verdicts.extend(found.verdicts)
+        history.episodes.extend(found.episodes)
+        history.unreadable.update(found.unreadable)
+    return history
+
+
+def each_result(store: Store, suite: str | None = None, *, episodes: bool = True) -> Iterator[History]:
+    """As `read_history`, one result at a time, for those that need not have all in memory."""
     for name in store.suites() if suite is None else [suite]:
         for result in store.results(name):
             try:
-                runs = _runs(name, result)
-                verdicts = _verdicts(name, result)
-                found = _episodes(name, result) if episodes else []
+                yield History(
+                    runs=_runs(name, result),
+                    verdicts=_verdicts(name, result),
+                    episodes=_episodes(name, result) if episodes else [],
+                )
             except DamagedRecord as error:
-                history.unreadable[result.path.name] = str(error)
-                continue
-            history.runs.extend(runs)
-            history.verdicts.extend(verdicts)
-            history.episodes.extend(found)
-    return history
+                yield History(unreadable={result.path.name: str(error)})
 
 
 def _runs(suite: str, result: ResultFolder) -> list[PastRun]:

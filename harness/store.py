@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
@@ -44,13 +44,22 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replaces `path` by `content` in one move, synced to disk. Raises DiskFull."""
-    data = content.encode() if isinstance(content, str) else content
+    with atomic_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """What is written to the file takes the place of `path` in one move, synced to disk, at the end; or nothing does.
+
+    Raises DiskFull.
+    """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).chmod(0o644)

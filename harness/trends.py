@@ -46,10 +46,15 @@ def _work(run: PastRun) -> tuple[object, ...]:
 
 
 def _points(runs: list[PastRun], metric: str) -> list[Point]:
-    points = []
-    for result in unique(run.result for run in runs):
-        mine = [run for run in runs if run.result == result and run.figures.get(metric, 0.0) > 0]
-        if mine:
-            value = statistics.geometric_mean(run.figures[metric] for run in mine)
-            points.append(Point(result=result, at=min(run.started_at for run in mine), value=value))
-    return points
+    by_result: dict[str, list[PastRun]] = {}
+    for run in runs:
+        if run.figures.get(metric, 0.0) > 0:
+            by_result.setdefault(run.result, []).append(run)
+    return [
+        Point(
+            result=result,
+            at=min(run.started_at for run in mine),
+            value=statistics.geometric_mean(run.figures[metric] for run in mine),
+        )
+        for result, mine in by_result.items()
+    ]

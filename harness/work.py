@@ -183,8 +183,8 @@ def _suspects(plan: Plan, alarms: tuple[Alarm, ...]) -> list[PlannedRun]:
     paired = [alarm for alarm in alarms if alarm.metric in METRICS and METRICS[alarm.metric].paired]
     accused |= {(f"{model_key(alarm.subject)}-{plan.reference}", alarm.kind) for alarm in paired}
     own = [run for run in plan.confirmations if (run.cell.label, run.kind) in accused]
-    blocks = {run.block for run in own if run.block is not None}
-    return [run for run in plan.confirmations if run in own or run.block in blocks]
+    keys, blocks = {run.key for run in own}, {run.block for run in own if run.block is not None}
+    return [run for run in plan.confirmations if run.key in keys or run.block in blocks]
 
 
 def _add_training(

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import duckdb
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
-from harness.history import History, read_history
-from harness.report.export.rows import history_rows, write_tables
+from harness.history import History, each_result, read_history
+from harness.report.export import rows
+from harness.report.export.rows import history_rows, write_history, write_tables
 from harness.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +32,8 @@ def past() -> History:
 def folder(past: History, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`history/` below the folder that is returned."""
     root = tmp_path_factory.mktemp("history")
-    write_tables(history_rows(past), root / "history", "parquet")
+    written = write_history(each_result(Store(REAL)), root / "history")
+    assert (len(written.history.runs), written.episodes) == (len(past.runs), len(past.episodes))
     return root
 
 
@@ -39,6 +42,17 @@ def test_every_run_verdict_and_episode_is_there_once(past: History) -> None:
     assert [sum(run.result == result for run in past.runs) for result in past.results] == [10, 3]
     assert len(past.episodes) == 92 + 20
     assert past.unreadable == {}
+
+
+def test_episodes_in_pieces_are_the_same_episodes(past: History, tmp_path: Path, monkeypatch) -> None:
+    write_tables(history_rows(past), tmp_path / "whole", "parquet")
+    monkeypatch.setattr(rows, "ROW_GROUP", 30)
+    write_history(each_result(Store(REAL)), tmp_path / "pieces")
+    for name in ("runs", "verdicts", "episodes"):
+        whole, pieces = (pd.read_parquet(tmp_path / kind / f"{name}.parquet") for kind in ("whole", "pieces"))
+        pd.testing.assert_frame_equal(whole, pieces)
+    write_history([History(episodes=past.episodes[:40]), History(episodes=past.episodes[40:])], tmp_path / "two")
+    assert pq.ParquetFile(tmp_path / "two" / "episodes.parquet").num_row_groups == 2
 
 
 def test_an_old_comparison_stays_readable(past: History) -> None:

@@ -204,18 +204,18 @@ FORMATS: dict[str, Callable[[Dossier, Path], list[Path]]] = {
 
 def history(suite: str | None, target: Path, output: Output) -> None:
     """Writes every stored result's runs, verdicts and episodes as one Parquet data set."""
-    from harness.history import read_history
-    from harness.report.export.rows import history_rows, write_tables
+    from harness.history import each_result
+    from harness.report.export.rows import write_history
 
     if suite is not None and not output.store.results(suite):
         raise BadInput("SUITE", None, suite, f"a suite with results in {output.results}", output.store.suites())
-    past = read_history(output.store, suite)
-    files = write_tables(history_rows(past), target, "parquet")
+    written = write_history(each_result(output.store, suite), target)
+    past = written.history
     if output.json:
-        counts = {"runs": len(past.runs), "verdicts": len(past.verdicts), "episodes": len(past.episodes)}
+        counts = {"runs": len(past.runs), "verdicts": len(past.verdicts), "episodes": written.episodes}
         print(json.dumps({"folder": str(target), **counts, "unreadable": past.unreadable}, indent=1))
         return
-    for file in files:
+    for file in written.files:
         print(file)
     for result, why in past.unreadable.items():
         print(f"harness: {result} is left out: {why}", file=sys.stderr)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,12 +16,14 @@ from harness.compare.comparison import Comparison
 from harness.compare.metrics import METRICS
 from harness.compare.results import Results
 from harness.history import History, PastEpisode, PastRun, PastVerdict, past_episode, past_run, past_verdict
-from harness.store import write_atomically
+from harness.store import atomic_file, write_atomically
 from harness.train.records import StepRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROW_GROUP = 50_000
+"""Episodes that are written together."""
 SUBFOLDERS = ("figures", "versions")
 """Fields of `PastRun` that become a column per key."""
 
@@ -50,6 +53,56 @@ def result_rows(comparison: Comparison, results: Results) -> dict[str, RowSet]:
         episodes=[past_episode(suite, name, record) for record in results.episodes],
     )
     return {**history_rows(past), "steps": _step_rows(results)}
+
+
+class Written(NamedTuple):
+    """What `write_history` has put on disk.
+
+    Attributes:
+        history: all of it but its episodes.
+    """
+
+    files: list[Path]
+    history: History
+    episodes: int
+
+
+def write_history(results: Iterable[History], folder: Path) -> Written:
+    """`runs`, `verdicts` and `episodes` of results as they come, as Parquet. Raises DiskFull.
+
+    There are many episodes: no more than about `ROW_GROUP` of them are in memory.
+    """
+    past, waiting, count = History(), list[PastEpisode](), 0
+    with _parquet_writer(folder / "episodes.parquet", _columns(PastEpisode)) as write:
+        for result in results:
+            past.runs.extend(result.runs)
+            past.verdicts.extend(result.verdicts)
+            past.unreadable.update(result.unreadable)
+            waiting += result.episodes
+            count += len(result.episodes)
+            if len(waiting) >= ROW_GROUP:
+                write(waiting)
+                waiting = []
+        if waiting or not count:
+            write(waiting)
+    plain = {name: rows for name, rows in history_rows(past).items() if name != "episodes"}
+    return Written([*write_tables(plain, folder, "parquet"), folder / "episodes.parquet"], past, count)
+
+
+@contextmanager
+def _parquet_writer(file: Path, columns: dict[str, type]) -> Iterator[Callable[[Sequence[BaseModel]], None]]:
+    """Calls write row groups."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    schema = _schema(columns)
+    with atomic_file(file) as raw, pyarrow.parquet.ParquetWriter(raw, schema) as writer:
+
+        def write(values: Sequence[BaseModel]) -> None:
+            held = {name: [getattr(value, name) for value in values] for name in columns}
+            writer.write_table(pa.table(held, schema=schema))
+
+        yield write
 
 
 def _run_rows(runs: list[PastRun]) -> RowSet:
@@ -111,9 +164,14 @@ def write_tables(tables: dict[str, RowSet], folder: Path, kind: Literal["csv", "
 def _arrow(rows: RowSet) -> pa.Table:
     import pyarrow as pa
 
+    return pa.Table.from_pylist(rows.rows, schema=_schema(rows.columns))
+
+
+def _schema(columns: dict[str, type]) -> pa.Schema:
+    import pyarrow as pa
+
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in rows.columns.items()])
-    return pa.Table.from_pylist(rows.rows, schema=schema)
+    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
 
 
 def _encoded(table: pa.Table, kind: str) -> bytes:
