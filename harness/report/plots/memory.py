@@ -46,7 +46,10 @@ def memory(comparison: Comparison, results: Results, theme: Theme) -> Drawing | 
     device = None if cuda else _machine_bytes(results)
     for row, cell in enumerate(cells):
         share = f" ({(peak_bytes(cell) or 0) / device:.1%} of the machine)" if device else ""
-        ax.annotate(f" {mib(peak_bytes(cell))} MiB{share}", (left[row], row), va="center", fontsize=8, color=theme.ink)
+        ax.annotate(
+            f"{mib(peak_bytes(cell))} MiB{share}", (left[row], row), xytext=(4, 0), textcoords="offset points",
+            va="center", fontsize=8, color=theme.ink,
+        )  # fmt: skip
     if device and device / MIB < 2 * max(left):
         ax.axvline(device / MIB, color=theme.ink, linestyle="--", linewidth=1, label="the machine's memory")
     ax.set_yticks(range(len(cells)), [cell.label for cell in cells])
