@@ -76,8 +76,10 @@ class World:
         return (self.parent(target) if self.is_region(target) else None) or target
 
     def half_size(self, region: str) -> Array:
-        """Half extents of a region, metres: float64 (3,)."""
-        return np.abs(np.asarray(self._domain.object_sites_dict[region].size, dtype=np.float64))
+        """Half extents of a region along the world's axes, metres: float64 (3,)."""
+        rotation = np.asarray(self._domain.sim.data.get_site_xmat(region)).reshape(3, 3)
+        size = np.asarray(self._domain.object_sites_dict[region].size, dtype=np.float64)
+        return np.asarray(np.abs(rotation @ size))
 
     def position(self, name: str) -> Array:
         """Of an object's, a fixture's or a region's origin, metres: float64 (3,)."""
@@ -130,13 +132,17 @@ class World:
         limits = properties.get("articulation", {}).get(_RANGES.get(predicate))
         return (float(min(limits)), float(max(limits))) if limits else None
 
-    def part_boxes(self, joint: Joint) -> Boxes:
-        """Boxes about the collision shapes of what a joint moves, world frame."""
-        return self._boxes(self._of_part(joint))
+    def body(self, name: str) -> int:
+        """MuJoCo's number of an object's or a fixture's body."""
+        return int(self._domain.obj_body_id[name])
 
-    def boxes_but(self, joint: Joint, movable: bool = True) -> Boxes:
+    def boxes(self, body: int) -> Boxes:
+        """Boxes about the collision shapes of a body and all that is fixed or hinged to it, world frame."""
+        return self._boxes(self._part_of(body))
+
+    def boxes_besides(self, body: int, movable: bool = True) -> Boxes:
         """Boxes about every other collision shape but the robot's, with or without the movable objects."""
-        others = ~self._of_part(joint)
+        others = ~self._part_of(body)
         return self._boxes(others if movable else others & ~self._loose)
 
     def lid(self, region: str) -> str | None:
@@ -256,11 +262,12 @@ class World:
         high = np.array([part.max(axis=0) for part in points])
         return (low + high) / 2, (high - low) / 2
 
-    def _of_part(self, joint: Joint) -> NDArray[np.bool_]:
-        if joint.body not in self._parts:
+    def _part_of(self, body: int) -> NDArray[np.bool_]:
+        """Which solid geoms belong to a body."""
+        if body not in self._parts:
             bodies = np.asarray(self._domain.sim.model.geom_bodyid)[self._solid]
-            self._parts[joint.body] = np.array([self._descends(int(body), joint.body) for body in bodies])
-        return self._parts[joint.body]
+            self._parts[body] = np.array([self._descends(int(other), body) for other in bodies])
+        return self._parts[body]
 
     def _boxes(self, which: NDArray[np.bool_]) -> Boxes:
         data, geoms = self._domain.sim.data, self._solid[which]

@@ -58,7 +58,7 @@ def test_what_was_opened_is_closed_again_and_what_was_turned_on_off(kitchen):
 def test_holds_leave_the_hand_free_and_grip_the_handle(kitchen):
     world = kitchen.world
     joint = world.joint(DRAWER[1])
-    part, others = world.part_boxes(joint), world.boxes_but(joint, movable=False)
+    part, others = world.boxes(joint.body), world.boxes_besides(joint.body, movable=False)
     holds = plan_holds(world, DRAWER[1], -0.15)
     assert holds
     for hold in holds:

@@ -86,10 +86,10 @@ def plan_holds(world: World, name: str, to: float, most: int = 4) -> list[Hold]:
     """
     joint = world.joint(name)
     assert joint is not None
-    part = world.part_boxes(joint)
+    part = world.boxes(joint.body)
     candidates = sorted([*_grips(part, joint, to), *_pushes(part, joint, to)], key=lambda candidate: candidate[0])
     for movable in (True, False):
-        others = world.boxes_but(joint, movable)
+        others = world.boxes_besides(joint.body, movable)
         far = np.linalg.norm(others.centres - part.centres.mean(axis=0), axis=1) - np.linalg.norm(others.halves, axis=1)
         others = others.where(far < _REACH_M)
         found: list[Hold] = []
