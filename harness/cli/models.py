@@ -46,6 +46,7 @@ def simulate(
     compute_seconds: Annotated[
         float | None, typer.Option(help="A step without communication, as measured on one device.", min=0)
     ] = None,
+    formula: Annotated[bool, typer.Option("--formula", help="FSDP2 by formula as well: quick, and the same.")] = False,
     json: Json = False,
 ) -> None:
     """Predict memory and communication per rank on many ranks, without any of them."""
@@ -63,6 +64,7 @@ def simulate(
         device_memory=device_memory,
         bandwidth=bandwidth,
         compute_seconds=compute_seconds,
+        formula=formula,
     )
     commands.simulate(request, json)
 

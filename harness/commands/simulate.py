@@ -34,6 +34,7 @@ class SimulationRequest:
     device_memory: str | None
     bandwidth: str | None
     compute_seconds: float | None
+    formula: bool
 
 
 def simulate(request: SimulationRequest, as_json: bool) -> None:
@@ -62,7 +63,7 @@ def simulate(request: SimulationRequest, as_json: bool) -> None:
         if isinstance(one, Refusal):
             console.print(f"{one.backend} on {one.ranks}: {one.reason}", highlight=False, soft_wrap=True)
     if any(one.counted.method == "formula" for one in found):
-        console.print("* by formula, not from DeepSpeed's engine: see docs/scale.md", highlight=False)
+        console.print("* by formula, not from the backend's own engine: see docs/scale.md", highlight=False)
 
 
 def _question(request: SimulationRequest) -> Question:
@@ -80,6 +81,7 @@ def _question(request: SimulationRequest) -> Question:
         device_bytes=None if request.device_memory is None else _bytes("--device-memory", request.device_memory),
         bandwidth_bytes_per_second=None if request.bandwidth is None else _bytes("--bandwidth", request.bandwidth),
         compute_seconds=request.compute_seconds,
+        formula=request.formula,
     )
 
 

@@ -8,6 +8,7 @@ from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp._fully_shard import _fsdp_param
 
 from harness.backends import backend_module, ddp, prepare_model
 from harness.backends.base import Engine
@@ -16,7 +17,7 @@ from harness.models import build
 from harness.models.base import VLA
 from harness.models.flops import blank_batch
 from harness.plan import Cell
-from harness.simulate.fake import NoValues, StandInDdp, fake_world, without_storage
+from harness.simulate.fake import NoValues, StandInDdp, fake_world, first_piece, without_storage
 from harness.simulate.records import Counted, Traffic
 from harness.train.comm import CollectiveCounter
 
@@ -37,7 +38,7 @@ def count(cell: Cell) -> Counted:
                 return _steps(cell, "meta", None)
         if cell.backend.backend == "deepspeed":
             return _steps(cell, "cpu", None)
-        with NoValues():  # type: ignore[no-untyped-call]
+        with mock.patch.object(_fsdp_param, "_chunk_with_empty", first_piece), NoValues():  # type: ignore[no-untyped-call]
             return _steps(cell, "cpu", FakeTensorMode(allow_non_fake_inputs=True))
 
 

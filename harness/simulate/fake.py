@@ -60,6 +60,15 @@ def without_storage(model: nn.Module, mode: FakeTensorMode) -> None:
                         own[name] = fake(tensor)
 
 
+def first_piece(tensor: Tensor, pieces: int, dim: int) -> list[Tensor]:
+    """In the place of FSDP2's own cutting (`_chunk_with_empty`): the first rank's piece, and not as many as ranks.
+
+    Rank 0 looks at no other one, and a fake tensor takes a good part of a millisecond to make: for each parameter of
+    a model on 1,024 ranks that comes to minutes.
+    """
+    return [tensor.narrow(dim, 0, min(-(-tensor.size(dim) // pieces), tensor.size(dim)))]
+
+
 class StandInDdp(DistributedDataParallel):
     """DDP on `meta`: no weights are compared or sent at the start, and an all-reduce is over once it is begun."""
 

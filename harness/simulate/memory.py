@@ -6,8 +6,9 @@ Activations are the tensors that autograd keeps of one micro-batch, parameters a
 - FSDP1, FSDP2: the root's own parameters, which stay after the forward, and two layers', since the next one is
   fetched while one computes; and the gradients of one unit, whole, in float32, on their way to be reduced. With the
   whole model as one unit both are the model.
-- ZeRO: one bucket of gradients in float32; stage 3 also `max_live_parameters`, or the model if that is smaller. No
-  bucket splits a parameter, and none is gathered in parts: the largest one is the least.
+- ZeRO: one bucket of gradients in float32; stage 3 also `max_live_parameters` or what is kept for its reuse
+  (`harness.simulate.zero`), whichever is more, or the model if that is smaller. No bucket splits a parameter, and
+  none is gathered in parts: the largest one is the least.
 
 Allocator overhead, kernels' workspaces and what a recomputed layer holds for the time of its backward are left out.
 """
@@ -19,13 +20,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from harness.backends import prepare_model
-from harness.backends.modules import checkpoint_layers, sharding_units
+from harness.backends.modules import checkpoint_layers
 from harness.backends.options import DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.models import build
-from harness.models.base import VLA
 from harness.models.flops import meta_batch
 from harness.plan import Cell
+from harness.simulate.shapes import elements, shapes_of
+from harness.simulate.zero import REUSE_DISTANCE
 
 
 def activation_bytes(cell: Cell) -> int:
@@ -53,28 +54,16 @@ def activation_bytes(cell: Cell) -> int:
 
 def gathered_bytes(cell: Cell) -> int:
     """Bytes of whole parameters and of gradients not yet reduced, at the worst moment; see the head of this module."""
-    with torch.device("meta"):
-        model = build(cell.model, cell.size, cell.layout)
-    prepare_model(model, cell)
     width, options = 2 if cell.precision == "bf16" else 4, cell.backend
-    sizes = [parameter.numel() for parameter in model.parameters()]
-    whole, largest = sum(sizes), max(sizes)
+    shapes = shapes_of(cell)
+    whole, largest = elements(shapes.all), max(piece.elements for piece in shapes.all)
     if isinstance(options, DeepSpeedOptions):
-        live = max(min(options.max_live_parameters, whole), largest) if options.zero_stage == 3 else 0
+        kept = max(options.max_live_parameters, REUSE_DISTANCE // 2)
+        live = max(min(kept, whole), largest) if options.zero_stage == 3 else 0
         return width * live + 4 * max(min(options.reduce_bucket_size, whole), largest)
     if isinstance(options, FsdpOptions | Fsdp2Options):
-        root, layers = unit_sizes(model) if options.wrap == "layers" else (whole, [])
+        layered = options.wrap == "layers"
+        root, layers = (elements(shapes.root), [elements(layer) for layer in shapes.layers]) if layered else (whole, [])
         pair = max((sum(two) for two in pairwise(layers)), default=0)
         return width * (root + pair) + 4 * max(root, *layers, 0)
     return 2 * whole if cell.precision == "bf16" else 0
-
-
-def unit_sizes(model: VLA) -> tuple[int, list[int]]:
-    """Elements of the root's own parameters, and of each layer's in the order of the forward."""
-    taken: set[int] = set()
-    sizes = []
-    for unit in sharding_units(model):  # innermost first: an outer unit keeps what is left
-        own = [parameter for parameter in unit.parameters() if id(parameter) not in taken]
-        taken |= {id(parameter) for parameter in own}
-        sizes.append(sum(parameter.numel() for parameter in own))
-    return sum(p.numel() for p in model.parameters() if id(p) not in taken), sizes[::-1]

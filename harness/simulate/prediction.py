@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.backends.footprint import Precision
-from harness.backends.options import VARIANTS, BackendOptions, DeepSpeedOptions
+from harness.backends.options import VARIANTS, BackendOptions, DeepSpeedOptions, Fsdp2Options
 from harness.backends.support import unsupported
 from harness.errors import BadInput
 from harness.plan import Cell
@@ -37,6 +37,8 @@ class Question:
     device_bytes: int | None = None
     bandwidth_bytes_per_second: float | None = None
     compute_seconds: float | None = None
+    formula: bool = False
+    """FSDP2 by formula too (`harness.simulate.fsdp2`): seconds instead of minutes."""
 
 
 def predict(question: Question) -> Iterator[Prediction | Refusal]:
@@ -51,15 +53,19 @@ def predict(question: Question) -> Iterator[Prediction | Refusal]:
             raise BadInput("--backend", None, name, "a backend to simulate", VARIANTS)
     from harness.simulate.memory import activation_bytes
 
+    cells = [
+        (name, _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks))
+        for name in question.backends
+        for ranks in question.worlds
+    ]
+    engines = _Engines(question, [cell for _, cell in cells])
     activations: int | None = None  # neither a backend's matter nor one of ranks
-    for name in question.backends:
-        for ranks in question.worlds:
-            cell = _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks)
-            if reason := unsupported(cell, cuda=False):
-                yield Refusal(backend=name, ranks=ranks, reason=reason)
-                continue
-            activations = activation_bytes(cell) if activations is None else activations
-            yield _predicted(question, name, cell, activations)
+    for name, cell in cells:
+        if reason := unsupported(cell, cuda=False):
+            yield Refusal(backend=name, ranks=cell.ranks, reason=reason)
+            continue
+        activations = activation_bytes(cell) if activations is None else activations
+        yield _predicted(question, name, cell, engines.counted(cell), activations)
 
 
 def _cell(question: Question, options: BackendOptions, label: str, ranks: int) -> Cell:
@@ -77,10 +83,9 @@ def _cell(question: Question, options: BackendOptions, label: str, ranks: int) -
     )
 
 
-def _predicted(question: Question, name: str, cell: Cell, activations: int) -> Prediction:
+def _predicted(question: Question, name: str, cell: Cell, counted: Counted, activations: int) -> Prediction:
     from harness.simulate.memory import gathered_bytes
 
-    counted = _counted(cell)
     prediction = Prediction(
         model=cell.model,
         size=cell.size,
@@ -100,42 +105,55 @@ def _predicted(question: Question, name: str, cell: Cell, activations: int) -> P
     return on_the_machine(question, prediction)
 
 
-def _counted(cell: Cell) -> Counted:
-    if not isinstance(cell.backend, DeepSpeedOptions):
-        from harness.simulate.engines import count
+class _Engines:
+    """Steps of the real engines where they can run, by formula elsewhere. DeepSpeed's run together, when one is
+    asked for: importing it takes longer than a step."""
 
-        return count(cell)
+    def __init__(self, question: Question, cells: list[Cell]) -> None:
+        self._question, self._cells = question, cells
+        self._apart: dict[str, Counted] | None = None
+
+    def counted(self, cell: Cell) -> Counted:
+        from harness.simulate import fsdp2, zero
+
+        if isinstance(cell.backend, Fsdp2Options) and self._question.formula:
+            return fsdp2.by_formula(cell)
+        if not isinstance(cell.backend, DeepSpeedOptions):
+            from harness.simulate.engines import count
+
+            return count(cell)
+        formula = zero.by_formula(cell)
+        if self._question.formula or not _small(cell):
+            return formula
+        if self._apart is None:
+            self._apart = _counted_apart([each for each in self._cells if isinstance(each.backend, DeepSpeedOptions)])
+        counted = self._apart[cell.identity]
+        # Stages 1 and 2 keep reduced gradients to themselves until the update, out of sight of the engine's figures.
+        gradients = counted.shard.gradient_bytes or formula.shard.gradient_bytes
+        return counted.model_copy(update={"shard": counted.shard.model_copy(update={"gradient_bytes": gradients})})
+
+
+def _counted_apart(cells: list[Cell]) -> dict[str, Counted]:
     from harness.simulate.worker import count_apart
-    from harness.simulate.zero import by_formula
 
-    parameters, trainable = _elements(cell)
-    formula = by_formula(cell.backend, cell.precision, parameters, trainable, cell.ranks, cell.accumulation)
-    if parameters > REAL_PARAMETERS:
-        return formula
-    # Stages 1 and 2 keep reduced gradients to themselves until the update, out of sight of the engine's own figures.
-    counted = count_apart(cell)
-    gradients = counted.shard.gradient_bytes or formula.shard.gradient_bytes
-    return counted.model_copy(update={"shard": counted.shard.model_copy(update={"gradient_bytes": gradients})})
+    runnable = [cell for cell in cells if not unsupported(cell, cuda=False)]
+    return {cell.identity: counted for cell, counted in zip(runnable, count_apart(runnable), strict=True)}
+
+
+def _small(cell: Cell) -> bool:
+    from harness.simulate.shapes import elements, shapes_of
+
+    return elements(shapes_of(cell).all) <= REAL_PARAMETERS
 
 
 def _padding_bytes(cell: Cell, name: str, counted: Counted) -> int:
     """Beyond what one of so many ranks would hold if parameters could be cut anywhere."""
+    from harness.simulate.shapes import elements, shapes_of
+
     if name == "ddp" or (isinstance(cell.backend, DeepSpeedOptions) and cell.backend.zero_stage != 3):
         return 0
-    parameters, _ = _elements(cell)
     width = 2 if isinstance(cell.backend, DeepSpeedOptions) and cell.precision == "bf16" else 4
-    return counted.shard.parameter_bytes - width * parameters // cell.ranks
-
-
-def _elements(cell: Cell) -> tuple[int, int]:
-    """Of all parameters, and of those that train."""
-    import torch
-
-    from harness.models import build
-
-    with torch.device("meta"):
-        parameters = list(build(cell.model, cell.size, cell.layout).parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    return counted.shard.parameter_bytes - width * elements(shapes_of(cell).all) // cell.ranks
 
 
 def on_the_machine(question: Question, prediction: Prediction) -> Prediction:

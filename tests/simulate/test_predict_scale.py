@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from harness.backends.footprint import Strategy, static_bytes
 from harness.backends.options import VARIANTS, DeepSpeedOptions
 from harness.cli import app
 from harness.errors import BadInput
 from harness.plan import Cell
+from harness.simulate import fsdp2, zero
 from harness.simulate.prediction import Question, on_the_machine, predict
 from harness.simulate.records import Counted, Prediction, Traffic
-from harness.simulate.zero import by_formula
+from harness.simulate.shapes import Piece, elements, shapes_of
 
 Payloads = dict[str, tuple[int, int]]
 """Kind → calls and payload bytes."""
@@ -136,23 +139,40 @@ def test_simulated_ranks_hold_and_send_what_real_ones_did(real):
     assert (held.parameter_bytes, counted.kept_gradient_bytes, held.optimizer_bytes) == real.held
 
 
-@pytest.mark.full
-@named(RECORDED_ZERO)
-def test_deepspeed_simulated_apart_too(real):
-    from harness.simulate.worker import count_apart
-
-    counted = count_apart(real.cell())
+@named([one for one in RECORDED if one.backend.startswith("fsdp2")], default=("tiny", "micro"))
+def test_the_formula_of_fsdp2_gives_the_recorded_bytes_and_calls(real):
+    counted = fsdp2.by_formula(real.cell())
     assert payloads(counted) == real.sent
     held = counted.shard
     assert (held.parameter_bytes, counted.kept_gradient_bytes, held.optimizer_bytes) == real.held
 
 
-@named([one for one in RECORDED_ZERO if one.size == "tiny"])
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["fsdp2", "fsdp2-root"])
+@pytest.mark.parametrize("model", ["pi0", "pi05", "dm0", "cogact"])
+def test_the_formula_of_fsdp2_is_its_engine_on_many_ranks(model, backend):
+    question = Question(model, "micro", [backend], [3, 64, 1024], accumulation=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engines = [one.counted for one in predict(question)]
+    formulas = [one.counted for one in predict(replace(question, formula=True))]
+    assert [one.method for one in engines] == ["engine"] * 3
+    assert [one.model_copy(update={"method": "engine"}) for one in formulas] == engines
+
+
+@pytest.mark.full
+def test_deepspeed_simulated_apart_too():
+    from harness.simulate.worker import count_apart
+
+    for real, counted in zip(RECORDED_ZERO, count_apart([one.cell() for one in RECORDED_ZERO]), strict=True):
+        assert payloads(counted) == real.sent
+        held = counted.shard
+        assert (held.parameter_bytes, counted.kept_gradient_bytes, held.optimizer_bytes) == real.held
+
+
+@named(RECORDED_ZERO, default=("tiny", "micro"))
 def test_the_formula_of_zero_gives_the_recorded_bytes(real):
-    options = VARIANTS[real.backend]
-    assert isinstance(options, DeepSpeedOptions)
-    trained, whole = 155932 // 4, 188828 // 4
-    counted = by_formula(options, "fp32", whole, trained, real.ranks, real.accumulation)
+    counted = zero.by_formula(real.cell())
     for one in counted.traffic:
         assert one.calls is None
         assert one.payload_bytes == pytest.approx(real.sent[one.kind][1], abs=64)  # norms and padding
@@ -160,18 +180,52 @@ def test_the_formula_of_zero_gives_the_recorded_bytes(real):
     assert counted.shard.optimizer_bytes == pytest.approx(real.held[2], abs=64)
 
 
-@given(
-    stage=st.sampled_from([1, 2, 3]), trained=st.integers(1, 10**10), ranks=st.integers(2, 1024), a=st.integers(1, 8)
-)
-def test_zero_sends_more_with_accumulation_and_never_less_than_once(stage, trained, ranks, a):
+FORGETFUL = """
+import sys
+import deepspeed
+from harness.simulate import worker, zero
+
+distance, real = int(sys.argv.pop()), deepspeed.initialize
+
+def initialize(*given, config, **named):
+    config["zero_optimization"]["stage3_max_reuse_distance"] = distance
+    return real(*given, config=config, **named)
+
+deepspeed.initialize = initialize
+worker.main()
+"""
+"""ZeRO-3 that gives up parameters sooner than by default, so that a small model shows what a large one does."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("share", [0.0, 0.6])
+def test_zero3_gathers_again_what_it_does_not_keep_for_its_reuse(share, monkeypatch, tmp_path):
+    cell = RECORDED_ZERO[2].cell().model_copy(update={"ranks": 8})
+    trained = elements(shapes_of(cell).trained)
+    distance = int(share * trained)
+    place = {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    order = [sys.executable, "-c", FORGETFUL, str(tmp_path), str(distance)]
+    subprocess.run(order, input=f"[{cell.model_dump_json()}]", env=os.environ | place, text=True, check=True)
+    counted = Counted.model_validate_json((tmp_path / "counted-0.json").read_text())
+    monkeypatch.setattr(zero, "REUSE_DISTANCE", distance)
+    for one in zero.by_formula(cell).traffic:
+        assert one.payload_bytes == pytest.approx(payloads(counted)[one.kind][1], rel=0.05)
+
+
+@given(stage=st.sampled_from([1, 2, 3]), trained=st.integers(1, 10**10), a=st.integers(1, 8))
+def test_zero_sends_more_with_accumulation_and_never_less_than_once(stage, trained, a):
     options = DeepSpeedOptions(zero_stage=stage)
-    once, often = (by_formula(options, "bf16", trained, trained, ranks, times) for times in (1, a))
-    for first, more in zip(once.traffic, often.traffic, strict=True):
-        assert first.payload_bytes >= 2 * trained
+    once, often = (zero.traffic_of(options, "bf16", trained, times) for times in (1, a))
+    for first, more in zip(once, often, strict=True):
+        assert 2 * trained <= first.payload_bytes <= 4 * trained
         grows = stage == 3 or (stage == 2 and first.kind == "all_reduce")
         assert more.payload_bytes == first.payload_bytes * (a if grows else 1)
-    strategies: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
-    assert once.shard == static_bytes(strategies[stage], "bf16", trained, trained, ranks)
+
+
+@given(rows=st.integers(1, 10**6), row_elements=st.integers(1, 10**4), ranks=st.integers(1, 1024))
+def test_equal_pieces_hold_a_parameter_with_less_than_a_row_each_to_spare(rows, row_elements, ranks):
+    piece = Piece(rows, row_elements, trains=True)
+    assert piece.elements <= ranks * piece.cut(ranks) < piece.elements + ranks * row_elements
 
 
 def test_the_machine_decides_what_fits_and_how_long_it_takes():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import native_runs as native
 import pytest
 from safetensors.torch import load_file
 from stack_runs import Done, backend_cell, together
 
+from harness.backends.options import VARIANTS
 from harness.backends.trainer import NATIVE_FSDP2, PLUGIN_FSDP2
+from harness.simulate.engines import count
+from harness.simulate.records import Counted
+from harness.simulate.worker import count_apart
 from harness.train.journal import latest_checkpoint
 
 STEPS = 20
@@ -142,6 +147,48 @@ def test_parameters_travel_where_they_are_sharded(runs, name):
         assert gathered > 0.9 * whole  # so small a model may stay whole over several micro-batches
     else:
         assert 2 * whole < gathered < 4.1 * whole  # in each forward, and what was resharded again in each backward
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[str, Counted]:
+    """What `harness simulate` says of the native cells. The engines of ZeRO run in a process of their own."""
+    cells = {name: backend_cell(name, **SETTINGS) for name in ALL if not name.startswith("trainer-")}
+    apart = [name for name in cells if name.startswith("zero")]
+    found = dict(zip(apart, count_apart([cells[name] for name in apart]), strict=True))
+    return found | {name: count(cell) for name, cell in cells.items() if name not in apart}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", marked(*(name for name in ALL if not name.startswith("trainer-"))))
+def test_simulated_ranks_hold_and_send_what_these_did(runs, predicted, name):
+    assert_as_predicted(runs[name].figures, predicted[name])
+
+
+MICRO = ("ddp", "fsdp", "fsdp2", "fsdp2-root", "zero1", "zero2", "zero3")
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("names", [MICRO[:4], MICRO[4:]], ids=["torch", "zero"])
+def test_simulated_at_micro_size(names, ranks, tmp_path):
+    settings = {"size": "micro", "ranks": ranks, "micro_batch": 2, "accumulation": 2}
+    cells = {name: backend_cell(name.removesuffix("-root"), VARIANTS[name].model_dump(), **settings) for name in names}
+    real = together(tmp_path, cells, steps=4, warmup_steps=3)
+    simulated = count_apart(list(cells.values())) if names[0] == "zero1" else [count(cell) for cell in cells.values()]
+    for name, counted in zip(names, simulated, strict=True):
+        assert_as_predicted(real[name].figures, counted)
+
+
+def assert_as_predicted(figures: SimpleNamespace, counted: Counted) -> None:
+    """In every call and every byte, those of the first rank.
+
+    Broadcasts aside: a run counts its last warm-up step, and in its second step DDP tells the ranks its buckets' order.
+    """
+    sent = [one.model_dump() for one in figures.collectives if one.kind != "broadcast"]
+    assert [one.model_dump() for one in counted.traffic] == sent
+    held = counted.shard.model_copy(update={"gradient_bytes": counted.kept_gradient_bytes})
+    assert held == figures.memory.shards[0]
 
 
 def test_runs_are_comparable(runs):
