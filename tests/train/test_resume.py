@@ -29,6 +29,7 @@ def cell(name: str, **settings) -> Cell:
     return backend_cell(name.removesuffix("-sharded"), sharded, **SETTINGS | settings)
 
 
+@pytest.mark.full  # `tests/test_main_job.py` kills and resumes a run in every test run
 def test_killed_run_goes_on_bit_for_bit(monkeypatch, tmp_path):
     """Cut off in the middle of step 6, it goes on from the checkpoint after step 4."""
     chosen = backend_cell("fsdp2", **SETTINGS | {"optimizer": {"schedule": "cosine"}})
