@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from harness.records import Value
 from harness.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
 
 
 class Stratum(Value):
@@ -23,24 +30,36 @@ def stratified_p(strata: Sequence[Stratum], worse: bool) -> float:
 
     The exact form of the Cochran–Mantel–Haenszel test (Mehta, Patel and Gray 1985, JASA 80: 969-973): with every
     stratum's margins given, the candidate's successes are hypergeometric, and their sum has the convolution of
-    these distributions (`scipy.stats.hypergeom`, `numpy.convolve`). One stratum is Fisher's exact test.
+    these distributions (as `scipy.stats.hypergeom`; `numpy.convolve`). One stratum is Fisher's exact test.
 
     Raises:
         ValueError: no stratum, or one without episodes on either side.
     """
     import numpy as np
-    from scipy import stats
 
     _check(strata)
     total, lowest = np.ones(1), 0
     for s in strata:
         successes, n = s.reference + s.candidate, s.reference_n + s.candidate_n
         first, last = max(0, successes - s.reference_n), min(successes, s.candidate_n)
-        total = np.convolve(total, stats.hypergeom.pmf(np.arange(first, last + 1), n, successes, s.candidate_n))
+        total = np.convolve(total, _hypergeometric(first, last, n, successes, s.candidate_n))
         lowest += first
     at = sum(s.candidate for s in strata) - lowest
     tail = total[: at + 1] if worse else total[at:]
     return min(1.0, float(tail.sum()))
+
+
+def _hypergeometric(first: int, last: int, n: int, successes: int, drawn: int) -> FloatArray:
+    """Probabilities of `first` to `last` successes among so many drawn from n without replacement."""
+    import numpy as np
+    from scipy import special
+
+    def log_ways(whole: Any, part: Any) -> Any:
+        return special.gammaln(whole + 1) - special.gammaln(part + 1) - special.gammaln(whole - part + 1)
+
+    k = np.arange(first, last + 1)
+    found: FloatArray = np.exp(log_ways(successes, k) + log_ways(n - successes, drawn - k) - log_ways(n, drawn))
+    return found
 
 
 def two_sided_p(strata: Sequence[Stratum]) -> float:

@@ -17,6 +17,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from harness.statistics.independent import independent_ratio
 from harness.statistics.proportions import Pairs, mcnemar_p, newcombe, wilson
 from harness.statistics.ratios import difference_p, equivalence_p, mean_interval
+from harness.statistics.strata import Stratum, stratified_p
 
 COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 CONFIDENCES = st.sampled_from([0.9, 0.95, 0.998])
@@ -75,3 +76,12 @@ def test_paired_tests(sides):
     bound = math.log1p(0.03)
     expected = ttost_paired(np.log(new), np.log(old), -bound, bound)[0]
     assert equivalence_p(old, new, 0.03) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(COUNTS, COUNTS)
+def test_one_stratum_is_fishers_test(old, new):
+    stratum = Stratum(reference=old[0], reference_n=old[1], candidate=new[0], candidate_n=new[1])
+    table = [[new[0], new[1] - new[0]], [old[0], old[1] - old[0]]]
+    for worse, side in ((True, "less"), (False, "greater")):
+        assert stratified_p([stratum], worse) == pytest.approx(stats.fisher_exact(table, side).pvalue, rel=1e-7)
