@@ -25,12 +25,14 @@ _DEPTHS_M = (0.026, 0.018, 0.010, -0.002)
 """Gripper site below the top of what is gripped: the deepest that is free is taken. The last bites with the tips of the
 pads only, as at the rim of a plate, whose own bottom is in the way."""
 _LEAST_BITE_M = 0.006
+_REACH_M = 0.15
 _MARGIN_M = 0.002
 _YAW_COST_M = 0.012
 """A radian of yaw is worth this much distance from the object's middle: straight grasps are easier to imitate."""
 _TIGHT_COST = 0.5
 _SKEW_COST = 1.5
 _MOST_SKEW_M = 0.01
+_SHALLOW_COST = 0.7
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,7 @@ class _Boxes:
 
 def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
     """Free grasps of an object, best first, each clearly different from the ones before. Empty when there is none."""
-    own = [_edges(shape) for shape in world.shapes(name)]
-    others = _other_shapes(world, name)
+    own, others = [_edges(shape) for shape in world.shapes(name)], [_edges(shape) for shape in _near(world, name)]
     found: list[tuple[float, Array, float]] = []
     for yaw in _YAWS:
         found += _search(own, others, float(yaw), world.position(name)[:2])
@@ -85,28 +86,30 @@ def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
 def _search(own: list[Array], others: list[Array], yaw: float, middle: Array) -> list[tuple[float, Array, float]]:
     """Free grasps at one yaw: (cost, gripper site in the world, yaw)."""
     turn = yaw_rotation(yaw)
-    mine, obstacles = _sliced(own, turn), _boxes(others, turn)
+    mine, obstacles = _sliced(own, turn), _sliced(others, turn)
     everything = _Boxes(np.concatenate([mine.low, obstacles.low]), np.concatenate([mine.high, obstacles.high]))
     origin = turn[:2, :2].T @ middle
     xs = np.arange(mine.low[:, 0].min(), mine.high[:, 0].max() + _GRID_M, _GRID_M)
     ys = np.arange(mine.low[:, 1].min() - _GRID_M, mine.high[:, 1].max() + _GRID_M, _GRID_M)
     grid = np.meshgrid(np.append(xs, origin[0]), np.append(ys, origin[1]), indexing="ij")
     sites = np.stack(grid, axis=-1).reshape(-1, 2)
-    heights, slacks = _heights(sites, mine, _near(everything, mine))
+    heights, slacks, depths = _heights(sites, mine, everything)
     free = np.isfinite(heights)
-    sites, heights, slacks = sites[free], heights[free], slacks[free]
+    sites, heights, slacks, depths = sites[free], heights[free], slacks[free], depths[free]
     skews = _skews(sites, heights - FINGERTIP_BELOW_M, mine)
     square = skews < _MOST_SKEW_M
     sites, heights, slacks, skews = sites[square], heights[square], slacks[square], skews[square]
+    shallow = np.maximum(_DEPTHS_M[0] - depths[square], 0.0)
     away = np.linalg.norm(sites - origin, axis=1)
     costs = away + _YAW_COST_M * abs(yaw) - _TIGHT_COST * np.minimum(slacks, 0.01) + _SKEW_COST * skews
+    costs += _SHALLOW_COST * shallow
     places = np.column_stack([sites @ turn[:2, :2].T, heights])
     return [(float(cost), place, yaw) for cost, place in zip(costs, places, strict=True)]
 
 
-def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array]:
+def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array, Array]:
     """For grasps centred at `sites` (n, 2), in the turned frame: the height of the gripper site, infinite where none is
-    free, and the slack beside the fingers."""
+    free, the slack beside the fingers, and how deep the site is below the top of what is gripped."""
     heights, slacks = np.full(len(sites), np.inf), np.zeros(len(sites))
     floor = float(mine.low[:, 2].min())
     between = _within(sites, mine, _PAD_HALF_WIDTH, _FINGER_INNER)
@@ -122,7 +125,7 @@ def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array]:
         taken = chosen[fits]
         heights[taken], slacks[taken] = height[taken], slack[fits]
         open_[taken] = False
-    return heights, slacks
+    return heights, slacks, tops - heights
 
 
 def _within(sites: Array, boxes: _Boxes, half_x: float, half_y: float) -> NDArray[np.bool_]:
@@ -183,12 +186,12 @@ def lowest_free_site(world: World, at: Array, yaw: float, ignored: str) -> float
     return lowest
 
 
-def _near(boxes: _Boxes, mine: _Boxes) -> _Boxes:
-    reach = 0.15
-    keep = np.all(boxes.low[:, :2] < mine.high[:, :2].max(axis=0) + reach, axis=1) & np.all(
-        boxes.high[:, :2] > mine.low[:, :2].min(axis=0) - reach, axis=1
-    )
-    return _Boxes(boxes.low[keep], boxes.high[keep])
+def _near(world: World, name: str) -> list[Array]:
+    """Shapes of other things that a hand at the object could hit, (points, 3) each."""
+    own = world.shapes(name)
+    low, high = own.min(axis=(0, 1)) - _REACH_M, own.max(axis=(0, 1)) + _REACH_M
+    shapes = [shape for shapes in _other_shapes(world, name) for shape in shapes]
+    return [shape for shape in shapes if np.all(shape.min(axis=0)[:2] < high[:2]) and np.all(shape.max(axis=0) > low)]
 
 
 def _other_shapes(world: World, name: str) -> list[Array]:
@@ -216,7 +219,7 @@ def _sliced(shapes: list[Array], turn: Array) -> _Boxes:
 
     The box of a whole slanting shape, such as a piece of a rim, takes up room that the fingers need.
     """
-    lows, highs = [], []
+    lows, highs = [np.empty((0, 3))], [np.empty((0, 3))]
     for edges in shapes:
         start, end = edges[:, 0] @ turn, edges[:, 1] @ turn
         first, last = min(start[:, 0].min(), end[:, 0].min()), max(start[:, 0].max(), end[:, 0].max())

@@ -24,8 +24,11 @@ _REACHED_M = 0.006
 _AT_GRIP_M = 0.002
 _RETREAT_M = 0.04
 _NEAR_M = 0.03
+_SLOW_M = 0.002
 _INSISTENCE = 0.2
-"""Share of the error that is added to the target at each step, within `_NEAR_M` of it."""
+"""Share of the error that is added to the target at each slow step."""
+_LEAD_STEPS = 1.5
+"""So far ahead the hand looks when it slows down."""
 _STEADY_OPENING_M = 0.0006
 _CLOSING_M = 0.0765
 """Narrower than the open hand: before that the fingers are steady because they have not begun to move."""
@@ -75,8 +78,10 @@ class PickPlace:
         self._heights: deque[float] = deque(maxlen=_STALLED_STEPS + 1)
         self._openings: deque[float] = deque(maxlen=3)
         self._poses: deque[Array] = deque(maxlen=_STUCK_STEPS + 1)
+        self._touches: deque[bool] = deque(maxlen=_LOST_STEPS)
         self._failed: list[Grasp] = []
         self._yaw = 0.0
+        self._before = world.hand()[0]
         self._grasps = plan_grasps(world, self._thing)
         self._enter(Phase.REACH)
 
@@ -90,6 +95,7 @@ class PickPlace:
         self._heights.append(float(hand[2]))
         self._poses.append(np.append(hand, _TURN_M * self._world.hand()[1][:, 0]))
         self._openings.append(self._world.opening())
+        self._touches.append(self._world.gripped(self._thing))
         if not self._grasps:
             return HandTarget(hand, 0.0, OPEN)
         steps = {
@@ -105,11 +111,16 @@ class PickPlace:
         return None if target is None else self._insisting(target, hand)
 
     def _insisting(self, target: HandTarget, hand: Array) -> HandTarget:
-        """The target moved on by the error that stays: the arm's joints do not answer to small commands."""
-        error = target.position - hand
-        near = float(np.linalg.norm(error)) < _NEAR_M
-        self._insistence = np.clip(self._insistence + _INSISTENCE * error, -_NEAR_M, _NEAR_M) if near else np.zeros(3)
-        return replace(target, position=target.position + self._insistence)
+        """Near its target the hand is slowed, lest it overshoots; the error that stays once it is slow is added up, as
+        the arm's joints do not answer to small commands."""
+        error, moved = target.position - hand, hand - self._before
+        self._before = hand
+        if np.linalg.norm(error) > _NEAR_M:
+            self._insistence = np.zeros(3)
+            return target
+        if np.linalg.norm(moved) < _SLOW_M:
+            self._insistence = np.clip(self._insistence + _INSISTENCE * error, -_NEAR_M, _NEAR_M)
+        return replace(target, position=target.position + self._insistence - _LEAD_STEPS * moved)
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -118,7 +129,7 @@ class PickPlace:
         self._heights.clear()
         self._openings.clear()
         self._poses.clear()
-        self._lost_steps = 0
+        self._touches.clear()
         self._insistence = np.zeros(3)
         self._anchor = self._world.hand()[0]
         self._ceiling = np.inf
@@ -160,7 +171,7 @@ class PickPlace:
 
     def _grip(self, hand: Array) -> HandTarget | None:
         if self._steady() and self._world.opening() < _CLOSING_M:
-            if self._world.gripped(self._thing):
+            if any(self._touches):
                 self._enter(Phase.CARRY)
                 return self._carry(hand)
             self._try_again()
@@ -290,8 +301,8 @@ class PickPlace:
         return bool(abs(closing[:2] @ wanted) > np.cos(_ALIGNED_RAD))
 
     def _slipped(self) -> bool:
-        self._lost_steps = 0 if self._world.gripped(self._thing) else self._lost_steps + 1
-        return self._lost_steps >= _LOST_STEPS
+        """Whether the object is in the hand no more; a touch that is lost for a step comes back."""
+        return len(self._touches) == self._touches.maxlen and not any(self._touches)
 
     def _stalled(self) -> bool:
         """Whether the hand has stopped rising or sinking, for instance on something it met."""
