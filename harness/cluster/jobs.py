@@ -161,8 +161,8 @@ class _Following:
 
     def do_remaining_work(self) -> None:
         """`tried` holds what has had its turn since the command was started, as in a run without jobs."""
-        tried = self._follow(self._taken_up())
         try:
+            tried = self._follow(self._taken_up())
             while remaining := self._remaining(tried):
                 if isinstance(remaining[0], AskGate):
                     self._display.start(remaining)

@@ -111,6 +111,8 @@ class Line:
 
     def lost(self) -> str | None:
         """Why nothing can be expected of the other end any more; None while it lives."""
+        if not self._received.empty():
+            return None  # a farewell may be among them
         if self._broken is not None:
             return self._broken
         silent = time.monotonic() - self._heard

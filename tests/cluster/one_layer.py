@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -11,8 +9,6 @@ from harness.backends.profile import FSDPProfile
 from harness.data.batch import Batch, Observation
 from harness.data.shape import InputShape
 from harness.models.base import VLA
-
-WHERE = str(Path(__file__).parent)
 
 
 class OneLayer(VLA):

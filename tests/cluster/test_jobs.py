@@ -14,7 +14,6 @@ from pathlib import Path
 import native_runs as native
 import psutil
 import pytest
-from one_layer import WHERE
 
 from harness.cluster.jobs import Queue, job_groups
 from harness.cluster.resources import Slurm
@@ -86,7 +85,11 @@ def test_a_job_killed_and_a_job_queued_again_go_on_where_they_were(tmp_path):
     (tmp_path / "small.toml").write_text(SUITE)
     command = [sys.executable, "-m", "harness", "run", "small.toml", "--on", "local-jobs"]
     harness = subprocess.Popen(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": WHERE}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     watched = psutil.Process(harness.pid)
 
