@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.errors import BadInput
-from harness.suite import Suite
+from harness.suite import Selection, Suite
 
 ALL = "all"
 """Said in place of names: the whole suite, whatever it proposes."""
@@ -22,15 +22,15 @@ def selected(suite: Suite, models: str | None = None, backends: str | None = Non
     Raises:
         BadInput: the suite has no model or backend of that name.
     """
-    proposed = suite.selection
-    chosen = _names(models, suite.models, proposed and proposed.models, "--models")
+    proposed = suite.selection or Selection(models=list(suite.models), backends=list(suite.backends))
+    chosen = _names(models, suite.models, proposed.models, "--models")
     narrowed = suite.model_copy(update={"models": {name: suite.models[name] for name in chosen}})
-    return _only_backends(narrowed, _names(backends, suite.backends, proposed and proposed.backends, "--backends"))
+    return _only_backends(narrowed, _names(backends, suite.backends, proposed.backends, "--backends"))
 
 
-def _names(text: str | None, known: Iterable[str], proposed: list[str] | None, option: str) -> list[str]:
+def _names(text: str | None, known: Iterable[str], proposed: list[str], option: str) -> list[str]:
     if text is None:
-        return proposed or list(known)
+        return proposed
     names = list(known) if text.strip() == ALL else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:

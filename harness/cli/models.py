@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import RESULTS, Json, Results
+from harness.cli.options import BASELINES, RESULTS, Json, Quiet, Results, Sets
+from harness.commands.output import Output
 
 app = typer.Typer()
 
@@ -67,6 +68,44 @@ def simulate(
         formula=formula,
     )
     commands.simulate(request, json)
+
+
+@app.command()
+def validate(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Of `harness models`, or module:function of your own.", metavar="MODEL")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="ddp, fsdp, fsdp2, fsdp2-root, zero1, zero2, zero3.", metavar="NAME,NAME,…")
+    ] = "fsdp2",
+    stack: Annotated[str, typer.Option(help="native, trainer.", metavar="NAME,NAME")] = "native",
+    every: Annotated[bool, typer.Option("--all", help="All models, backends and stacks.")] = False,
+    size: Annotated[str, typer.Option(help="full, micro or tiny.")] = "micro",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    ranks: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    sets: Sets = None,
+    write: Annotated[Path | None, typer.Option(help="Write the table here too, as Markdown.", metavar="FILE")] = None,
+    results: Results = RESULTS,
+    quiet: Quiet = False,
+) -> None:
+    """Try a model under a backend: contract, training, parity with DDP, checkpoint, resume, export. 12: one failed."""
+    from harness.commands import validate as commands
+    from harness.validate.request import ValidationRequest
+
+    request = ValidationRequest(
+        models=models or [],
+        size=size,
+        backends=_split(backend),
+        stacks=_split(stack),
+        precision=precision,
+        ranks=ranks,
+        sets=sets or [],
+    )
+    raise SystemExit(commands.validate(request, every, write, Output(results, BASELINES, json=False, quiet=quiet)))
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
 
 
 @app.command()
