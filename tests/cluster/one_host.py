@@ -1,5 +1,5 @@
 """One host of a run over two: `python one_host.py RANK HOST:PORT FOLDER RANKS STEPS…`. The first makes one run for each
-number of steps, with the stub model of `sabotage`, and says each step it makes and each outcome."""
+number of steps, with a fault of `sabotage` or none, and says each step it makes and each outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
         raise SystemExit(follow(nodes, FINGERPRINT, print, patience_seconds=60))
     results = Path(folder)
     hosts = gather(nodes, FINGERPRINT, results, patience_seconds=60)
-    chosen = native.cell("ddp", model="stub", ranks=int(ranks))
+    chosen = native.cell("ddp", model="one_layer:build", size="only", ranks=int(ranks))
     for number, count in enumerate(steps, 1):
         order = native.spec(results / f"attempt-{number}", chosen, steps=int(count))
         record = launch(

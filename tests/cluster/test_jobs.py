@@ -72,7 +72,7 @@ def tasks(controller: psutil.Process) -> list[psutil.Process]:
     return [each for each in below if "submitit.core._submit" in " ".join(each.cmdline())]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 400) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -80,6 +80,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1200)
 def test_a_job_killed_and_a_job_queued_again_go_on_where_they_were(tmp_path):
     pytest.importorskip("submitit")
     (tmp_path / "small.toml").write_text(SUITE)
@@ -111,7 +112,7 @@ def test_a_job_killed_and_a_job_queued_again_go_on_where_they_were(tmp_path):
         end_job_of(1, signal.SIGKILL)
         wait_until(lambda: has_checkpoint(2))
         end_job_of(2, signal.SIGUSR2)  # as Slurm sends it when the time is up
-        said = harness.communicate(timeout=240)[0].decode()
+        said = harness.communicate(timeout=400)[0].decode()
     finally:
         below = watched.children(recursive=True) if watched.is_running() else []
         harness.kill()
