@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import gpu  # noqa: E402
+import growth  # noqa: E402
 import overhead  # noqa: E402
 import turns_aa  # noqa: E402
 
@@ -100,3 +101,18 @@ def test_what_is_missing_is_a_dash_and_has_its_reason() -> None:
     assert first == "| fsdp2 | 8 | 250 | 70/140/30 | – | 40.0% | 12.3 | – | – | – | – | – |  |"
     assert second == "| zero3 | – | – | –/–/– | – | – | – | – | – | – | – | – | no time left |"
     assert json.loads(json.dumps(asdict(answer)))["rows"][1]["step_seconds"] is None
+
+
+def test_growth_beyond_linear_is_named_and_a_fixed_cost_is_none() -> None:
+    costs = {
+        "fixed": {10: growth.Cost(1.0, 100), 40: growth.Cost(1.1, 100), 160: growth.Cost(1.5, 120)},
+        "squared": {10: growth.Cost(0.1, 100), 40: growth.Cost(1.6, 100), 160: growth.Cost(25.6, 900)},
+    }
+    assert growth.broken(costs) == ["squared: CPU seconds", "squared: memory"]
+    assert growth.growth(growth.Cost(1.0, 1), growth.Cost(8.0, 1), 4.0) == 2.0
+    last = growth.table(costs).splitlines()[-1]
+    assert last == "| squared | 160 | 16,000 | 25.60 | 4.00× | 0 |"
+
+
+def test_a_large_plan_is_as_large_as_it_says() -> None:
+    growth.plan(Path(), 400)
