@@ -110,7 +110,7 @@ def reads_inside_layers(subject: Subject) -> list[Finding]:
             found.append(
                 Finding(
                     rule="reads-inside-layers",
-                    where=place(reads[0].parameter.rpartition(".")[0]),
+                    where=place(reads[0].module),
                     severity="warning" if of_dtype else "error",
                     why=f"{use} {_own_name(reads[0])} is used outside of the unit {_units(reads)}, {consequence}",
                     change=change,
@@ -213,4 +213,4 @@ def _others(names: list[str]) -> str:
 
 
 def _own_name(read: Read) -> str:
-    return read.parameter.rpartition(".")[2]
+    return read.parameter.removeprefix(f"{read.module}.")

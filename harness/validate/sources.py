@@ -101,15 +101,7 @@ def legacy_cache(tree: ast.Module) -> Iterator[Breach]:
     own `keys` and `values` work in both.
     """
     for node in ast.walk(tree):
-        old = None
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            named = _name(node.value) in ("past_key_values", "past_key_value")
-            old = ast.unparse(node) if named and not _is_text(node.slice) else None
-        elif isinstance(node, ast.Attribute) and node.attr in ("key_cache", "value_cache"):
-            old = node.attr if _name(node.value) != "self" else None
-        elif isinstance(node, ast.Call) and _name(node) in ("to_legacy_cache", "from_legacy_cache"):
-            old = _name(node)
-        if old is not None:
+        if isinstance(node, ast.expr) and (old := _of_old_caches(node)):
             yield Breach(
                 "legacy-cache",
                 node.lineno,
@@ -117,6 +109,18 @@ def legacy_cache(tree: ast.Module) -> Iterator[Breach]:
                 f"`{old}`: a cache of transformers 5 is an object that cannot be indexed",
                 "use cache.update(keys, values, layer), which returns both, or cache.layers[i].keys and .values",
             )
+
+
+def _of_old_caches(node: ast.expr) -> str:
+    """The text of an expression that only a cache of transformers 4 understands; empty for any other."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        named = _name(node.value) in ("past_key_values", "past_key_value")
+        return ast.unparse(node) if named and not _is_text(node.slice) else ""
+    if isinstance(node, ast.Attribute) and node.attr in ("key_cache", "value_cache"):
+        return node.attr if _name(node.value) != "self" else ""
+    if isinstance(node, ast.Call) and _name(node) in ("to_legacy_cache", "from_legacy_cache"):
+        return _name(node)
+    return ""
 
 
 def late_sharding(tree: ast.Module) -> Iterator[Breach]:

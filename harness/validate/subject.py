@@ -141,7 +141,7 @@ def _output_watch(path: str, called: set[str], reached: set[str]) -> Callable[..
         for leaf in tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
                 called.add(path)
-                leaf.register_hook(lambda _gradient: reached.add(path))
+                leaf.register_hook(lambda _gradient: reached.add(path))  # type: ignore[no-untyped-call]
 
     return watch
 

@@ -40,7 +40,10 @@ class Read:
     unit: str
     parameter: str
     """Its own name in the model."""
+    module: str
+    """The module inside the unit that outside code called, or the owner of the parameter that it took."""
     line: str | None
+    """Where it did so."""
     direct: str | None
     """Module path of the forward around it that was run without a call, by `line`; None where there is none."""
     of_dtype: bool
@@ -131,7 +134,7 @@ class _Running:
         self._called: list[str] = []
         for path, module in model.named_modules():
             module.register_forward_pre_hook(self._before(path), prepend=True)
-            module.forward = self._around(path, module.forward)  # type: ignore[method-assign]
+            module.forward = self._around(path, module.forward)
 
     @property
     def module(self) -> str:
@@ -142,6 +145,10 @@ class _Running:
         inside = [entry for entry in self.stack if not entry[1] and is_at_or_below(entry[0], unit)]
         return (inside[-1][0], inside[-1][2]) if inside else None
 
+    def entered(self, unit: str) -> tuple[str, str | None] | None:
+        """The outermost forward below `unit` that runs, and the line that called it."""
+        return next(((path, line) for path, _, line in self.stack if is_at_or_below(path, unit)), None)
+
     def _before(self, path: str) -> Callable[..., None]:
         return lambda _module, _inputs: self._called.append(path)
 
@@ -151,7 +158,7 @@ class _Running:
             called = self._called[-1:] == [path]
             if called:
                 self._called.pop()
-            line = None if called else user_line()
+            line = user_line()
             if not called:
                 self.direct_calls.append(DirectCall(path, line))
             self.stack.append((path, called, line))
@@ -209,8 +216,11 @@ class _Watch(TorchFunctionMode):
     def _read(self, parameter: str, line: str, of_dtype: bool) -> None:
         unit = max((path for path in self._units if is_at_or_below(parameter, path)), key=len)
         direct = self._running.direct(unit)
-        called_in, entered_at = direct or (None, line)
-        self._trace.reads.append(Read(unit, parameter, entered_at, called_in, of_dtype))
+        called_in, line_of_call = direct or (None, None)
+        module, line_of_use = self._running.entered(unit) or (parameter.rpartition(".")[0], line)
+        self._trace.reads.append(
+            Read(unit, parameter, module, line_of_call if direct else line_of_use, called_in, of_dtype)
+        )
 
 
 class _DeviceWatch(TorchFunctionMode):
@@ -276,7 +286,7 @@ def failure_of(error: BaseException, model: nn.Module | None = None) -> Failure:
 @contextmanager
 def _one_rank() -> Iterator[None]:
     """The default process group is one of this process alone. There must be none before."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         yield
     finally:

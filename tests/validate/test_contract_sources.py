@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 from harness.errors import BadInput
 from harness.validate.contract import check_model
+from harness.validate.findings import Finding
 from harness.validate.sources import check_script
 from harness.validate.weights import foreign_parameters
 
@@ -156,6 +157,7 @@ Model.profile = type(Sound.profile)(("Layer",))
         ("x + past_key_values.to_legacy_cache()[0]", "legacy-cache"),
         ("x.cuda()", "fixed-device"),
         ('x.to("cuda")', "fixed-device"),
+        ('x.to("cuda:0")', "fixed-device"),
         ('torch.zeros(3, device="cuda")', "fixed-device"),
         ('torch.save(self.state_dict(), "layer.pt")', "unsharded-save"),
         ("past_key_values.update(x, x, 0)[0]", None),
@@ -163,14 +165,25 @@ Model.profile = type(Sound.profile)(("Layer",))
     ],
 )
 def test_the_files_of_a_model(tmp_path, monkeypatch, wrong, rule):
-    (tmp_path / "model_of_mine.py").write_text(MODEL.replace("WRONG", wrong))
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        found = check_model(importlib.import_module("model_of_mine").Model)
-    finally:
-        del sys.modules["model_of_mine"]
+    found = found_beside(tmp_path, monkeypatch, MODEL.replace("WRONG", wrong))
     assert [(one.rule, one.where, one.severity) for one in found] == ([(rule, "blocks.0", "error")] if rule else [])
     assert all(one.line.endswith("model_of_mine.py:8") for one in found)
+
+
+def test_a_function_beside_the_model(tmp_path, monkeypatch):
+    train = "\ndef train(model):\n    optimizer = torch.optim.SGD(model.parameters(), 1.0)\n    fully_shard(model)\n"
+    (found,) = found_beside(tmp_path, monkeypatch, MODEL.replace("WRONG", "x") + train)
+    assert (found.rule, found.where) == ("optimizer-before-sharding", "model_of_mine.py")
+
+
+def found_beside(tmp_path, monkeypatch, text: str) -> list[Finding]:
+    """What is found of `Model` in a file of this text."""
+    (tmp_path / "model_of_mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        return check_model(importlib.import_module("model_of_mine").Model)
+    finally:
+        del sys.modules["model_of_mine"]
 
 
 def test_an_optimizer_from_before_sharding_knows_none_of_the_parameters(one_rank):
