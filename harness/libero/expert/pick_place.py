@@ -277,7 +277,7 @@ class PickPlace:
                 lowest, highest = self._world.shapes(body).min(axis=1), self._world.shapes(body).max(axis=1)
                 under = np.all(lowest[:, :2] < high, axis=1) & np.all(highest[:, :2] > low, axis=1)
                 clear = max(clear, float(highest[under, 2].max(initial=-np.inf)))
-        needed = clear + hang + _CLEARANCE_M
+        needed = max(clear + hang, float(self._anchor[2]) if holding else -np.inf) + _CLEARANCE_M
         if hand[2] < needed - _CLEARANCE_M and self._stalled():
             self._ceiling = float(hand[2])  # the arm reaches no higher here: over it goes, as high as it can
         needed = min(needed, self._ceiling)
