@@ -161,6 +161,10 @@ class World:
         position = np.array(data.site_xpos[robot.eef_site_id], dtype=np.float64)
         return position, np.array(data.site_xmat[robot.eef_site_id], dtype=np.float64).reshape(3, 3)
 
+    def wrist(self) -> float:
+        """Angle of the arm's last joint, radians: −2.8973 to 2.8973."""
+        return float(self._domain.sim.data.qpos[self._domain.robots[0]._ref_joint_pos_indexes[-1]])
+
     def opening(self) -> float:
         """Distance between the finger pads, metres: 0 to 0.08."""
         joints = self._domain.robots[0]._ref_gripper_joint_pos_indexes

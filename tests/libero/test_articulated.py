@@ -23,7 +23,7 @@ def work(scene, skill, most_steps):
         target = skill.act(hand)
         if target is None:
             return step
-        action = towards(target, hand, rotation)
+        action = towards(target, hand, rotation, scene.world.wrist())
         assert np.abs(action).max() <= 1
         scene.step(action, look=False)
     raise AssertionError(f"still {skill.phase}")

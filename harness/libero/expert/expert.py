@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from harness.libero.expert import articulated, pick_place
+from harness.libero.expert import articulated, insert, pick_place
 from harness.libero.expert.motion import OPEN, HandTarget, towards
 from harness.libero.expert.planner import Conjunct, next_conjunct
 from harness.libero.geometry import Array
@@ -28,7 +28,7 @@ def uncovered_reason(world: World) -> str | None:
         if world.holds(conjunct):
             continue
         skills = {"on": pick_place, "in": pick_place} | dict.fromkeys(articulated.PREDICATES, articulated)
-        skill = skills.get(conjunct[0])
+        skill = insert if conjunct[0] == "in" and world.lid(conjunct[2]) is not None else skills.get(conjunct[0])
         reason = skill.uncovered_reason(world, conjunct) if skill else f"no skill to {' '.join(conjunct)}"
         if reason is not None:
             return reason
@@ -62,10 +62,12 @@ class Expert:
             self._conjunct = next_conjunct(self._world)
             self._skill = None if self._conjunct is None else _skill_for(self._world, self._conjunct)
             target = self._skill.act(hand) if self._skill is not None else None
-        return towards(target or HandTarget(hand, 0.0, OPEN), hand, rotation)
+        return towards(target or HandTarget(hand, 0.0, OPEN), hand, rotation, self._world.wrist())
 
 
 def _skill_for(world: World, conjunct: Conjunct) -> Skill:
     if conjunct[0] in articulated.PREDICATES:
         return articulated.MovePart(world, conjunct)
+    if conjunct[0] == "in" and world.lid(conjunct[2]) is not None:
+        return insert.Insert(world, conjunct)
     return pick_place.PickPlace(world, conjunct)

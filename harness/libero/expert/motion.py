@@ -19,6 +19,9 @@ _ROTATION_GAIN = 1.5
 """The controller covers about a quarter of a commanded step in one control period, so the error is over-asked; this
 much overshoots 20 cm by 4 mm."""
 
+_WRIST_STOP_RAD = 2.75
+"""A little before the stop of the Panda's last joint, at 2.8973 either way."""
+
 DOWN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 """The gripper site looking straight down, fingers opening along the world's y (robosuite's default orientation)."""
 
@@ -42,22 +45,34 @@ class HandTarget:
     rotation: Array | None = None
 
 
-def towards(target: HandTarget, position: Array, rotation: Array) -> Array:
+def towards(target: HandTarget, position: Array, rotation: Array, wrist: float = 0.0) -> Array:
     """The action from the hand's pose towards the target: float64 (7,) in [-1, 1].
 
     The translation is scaled as a whole, so that the hand moves in a straight line. The gripper is symmetric: of the
-    two equivalent rotations the nearer one is taken.
+    two equivalent rotations the nearer one is taken, unless the wrist would end at its stop.
+
+    Args:
+        wrist: angle of the arm's last joint, radians.
     """
     step = (target.position - position) * _POSITION_GAIN / POSITION_SCALE_M
     largest = float(np.abs(step).max())
     if largest > target.speed:
         step = step * (target.speed / largest)
     wanted = yaw_rotation(target.yaw) @ DOWN if target.rotation is None else target.rotation
-    turn = turn_towards(wanted, rotation) * _ROTATION_GAIN / ROTATION_SCALE_RAD
-    return np.concatenate([step, np.clip(turn, -1.0, 1.0), [target.gripper]])
+    turn = _turns(wanted, rotation)
+    ends = [abs(wrist + float(twin @ rotation[:, 2])) for twin in turn]
+    if ends[0] > max(_WRIST_STOP_RAD, abs(wrist)) > ends[1]:
+        turn = turn[::-1]
+    turned = turn[0] * _ROTATION_GAIN / ROTATION_SCALE_RAD
+    return np.concatenate([step, np.clip(turned, -1.0, 1.0), [target.gripper]])
 
 
 def turn_towards(wanted: Array, rotation: Array) -> Array:
     """The rotation vector (3,), radians, from the hand's rotation to the wanted one or to its twin, the nearer."""
+    return _turns(wanted, rotation)[0]
+
+
+def _turns(wanted: Array, rotation: Array) -> list[Array]:
+    """Rotation vectors to the wanted rotation and to its twin, the nearer first."""
     turns = [rotation_vector(twin @ rotation.T) for twin in (wanted, wanted * [-1.0, -1.0, 1.0])]
-    return min(turns, key=lambda turn: float(np.linalg.norm(turn)))
+    return sorted(turns, key=lambda turn: float(np.linalg.norm(turn)))

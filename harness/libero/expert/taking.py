@@ -20,8 +20,10 @@ CLEARANCE_M = 0.02
 _CORRIDOR_M = 0.08
 """Half width of the swept path that must be cleared from above: about the turned hand's."""
 _NEAR_M = 0.03
-_THERE_M, _REACHED_M = 0.012, 0.004
+_THERE_M, _REACHED_M = 0.012, 0.003
 _TURNED_RAD = 0.12
+_INSISTENCE = 0.15
+"""Share of the error that is added to the target at each step, near it."""
 _UPRIGHT_RAD = 0.3
 _LEFT = 0.6
 """Share of the way back after which the hand is clear."""
@@ -138,7 +140,9 @@ class Taking(ABC):
             return self._grip(hand) if self._grips() else self._go_on(hand)
         if self._stalled():
             return self._give_up(hand)
-        return HandTarget(goal, 0.0, self._gripper(), speed=0.6, rotation=rotation)
+        if distance < _NEAR_M:  # the arm's joints do not answer to small commands: what stays is added up
+            self._pressed = np.clip(self._pressed + _INSISTENCE * (goal - hand), -_NEAR_M, _NEAR_M)
+        return HandTarget(goal + self._pressed, 0.0, self._gripper(), speed=0.6, rotation=rotation)
 
     def _grip(self, hand: Array) -> HandTarget | None:
         openings = [place[5] for place in self._places][-3:]
@@ -188,6 +192,7 @@ class Taking(ABC):
         self._anchor, self._turned = self._world.hand()
         self._away = self._back() if phase is Phase.LEAVE else np.zeros(3)
         self._ceiling = np.inf
+        self._pressed = np.zeros(3)
 
     def _off_by(self) -> tuple[float, float]:
         """How far the hand is from its hold: metres and radians."""
