@@ -7,9 +7,8 @@ sends (payloads; read from its code and counted at small size):
   once per micro-batch. It is an all-reduce and no reduce-scatter, since `use_multi_rank_bucket_allreduce` is on.
 - stage 3: in each micro-batch, an all-gather of p in the forward, and in the backward of those again that were given
   up: a parameter stays that is needed again within `stage3_max_reuse_distance` elements, 10^9 unless told otherwise
-  (`PartitionedParameterCoordinator`). The way there and back is twice as long, so half of that stays at least, and all of it
-  at most: the formula takes the half, the upper bound of what is sent.
-  A reduce-scatter of T.
+  (`PartitionedParameterCoordinator`). The way there and back is twice as long, so half of that stays at least, and
+  all of it at most: the formula takes the half, which bounds from above what is sent. A reduce-scatter of T.
 
 The norm of the gradients and padding to a multiple of the ranks are left out, a few bytes each.
 """
