@@ -66,8 +66,9 @@ class ProcessGroup:
             self._alive = time.monotonic()
         patience = self._hang_seconds + (0 if self._follower.steps else self._start_seconds)
         if over:
+            loss = self._judge_loss()  # before more time passes
             self.stop()
-            self.conclude(*(self._judge_loss() or self._judge_files()))
+            self.conclude(*(loss or self._judge_files()))
         elif time.monotonic() - self._alive > patience:
             outcome, failure = self._hung(patience)
             self.stop()
