@@ -28,7 +28,8 @@ def signal_shares(steps: int) -> Tensor:
         return math.cos((place + OFFSET) / (1 + OFFSET) * math.pi / 2) ** 2
 
     kept = [max(share((t + 1) / steps) / share(t / steps), 1 - LARGEST_BETA) for t in range(steps)]
-    return torch.tensor(kept, dtype=torch.float64).cumprod(0).float()
+    # The device is said: operations are counted under a default device of `meta`, and what is kept must hold numbers.
+    return torch.tensor(kept, dtype=torch.float64, device="cpu").cumprod(0).float()
 
 
 def noisy(actions: Tensor, noise: Tensor, share: Tensor) -> Tensor:

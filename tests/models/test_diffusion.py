@@ -58,3 +58,11 @@ def test_guidance_goes_past_the_conditional_prediction():
     conditional, unconditional = torch.tensor([3.0]), torch.tensor([1.0])
     assert guided(conditional, unconditional, 1.0).item() == 3.0
     assert guided(conditional, unconditional, 1.5).item() == 4.0
+
+
+def test_the_schedule_holds_numbers_wherever_it_was_first_asked_for():
+    """A run counts its operations on `meta` before it trains."""
+    signal_shares.cache_clear()
+    with torch.device("meta"):
+        signal_shares(100)
+    assert signal_shares(100).device.type == "cpu"
