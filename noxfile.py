@@ -65,7 +65,7 @@ def tests_full(session: nox.Session) -> None:
     need_gl(session)
     need_browser(session)
     install(session, "test")
-    session.install("--quiet", "-c", "constraints.txt", "ray")
+    session.install("--quiet", "-c", "constraints.txt", "ray", "submitit")
     session.run("pytest", *session.posargs)
 
 
@@ -91,7 +91,7 @@ def gate(session: nox.Session) -> None:
     need_gl(session)
     install(session)
     # `session.run` tells success from failure and no more, and nox makes every failure a 1.
-    arguments = session.posargs or ["suites/nightly.toml"]
+    arguments = session.posargs or ["suites/gate.toml"]
     raise SystemExit(subprocess.call([str(Path(session.bin) / "harness"), "gate", *arguments]))
 
 
@@ -111,6 +111,14 @@ def tests_oldest(session: nox.Session) -> None:
     wanted = nox.project.dependency_groups(PROJECT, "test")
     session.install("--quiet", "--no-build-isolation", "-e", ".", *wanted, env={"DS_BUILD_OPS": "0"})
     session.run("pytest", "tests/backends", "tests/train/test_stacks.py", "-m", "not full", *session.posargs)
+
+
+@nox.session
+def clusters(session: nox.Session) -> None:
+    """Two hosts made of network namespaces, one cut off; jobs killed and queued again. Needs root and `ip`."""
+    install(session, "test")
+    session.install("--quiet", "-c", "constraints.txt", "submitit")
+    session.run("pytest", "tests/cluster", *session.posargs)
 
 
 @nox.session

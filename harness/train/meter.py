@@ -97,7 +97,7 @@ def _skew(rows: Sequence[StepRow]) -> float | None:
     if len(phases) < len(rows):
         return None
     ends = zip(*(accumulate(parts) for parts in phases), strict=True)
-    return max(max(at) - min(at) for at in ends)
+    return float(max(max(at) - min(at) for at in ends))
 
 
 def _whole(parts: Iterable[float | None]) -> float | None:

@@ -51,7 +51,7 @@ class PhaseClock:
         import torch
 
         def event() -> torch.cuda.Event:
-            mark = torch.cuda.Event(enable_timing=True)
+            mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             mark.record()
             return mark
 
