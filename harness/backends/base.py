@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 
 from harness.data.batch import Batch
+from harness.train.facts import InForce, ShardBytes
 from harness.train.phases import PhaseClock
-from harness.train.records import InForce, ShardBytes
 
 
 class Trained(Protocol):

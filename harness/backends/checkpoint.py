@@ -15,7 +15,8 @@ from torch import Tensor
 from harness.errors import BadInput
 from harness.plan import Cell
 from harness.store import folder_bytes, read_record, write_atomically, write_record
-from harness.train.records import COMPLETE, CheckpointMark, InForce
+from harness.train.facts import InForce
+from harness.train.records import COMPLETE, CheckpointMark
 
 GENERATORS = "generators-rank-{}.pt"
 

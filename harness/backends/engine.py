@@ -19,8 +19,8 @@ from harness.backends.optimizer import settings_in_force
 from harness.backends.probe import Probe
 from harness.data.batch import Batch
 from harness.plan import Cell
+from harness.train.facts import InForce, ShardBytes
 from harness.train.phases import PhaseClock
-from harness.train.records import InForce, ShardBytes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.train.records import ShardBytes
+from harness.train.facts import ShardBytes
 
 Strategy = Literal["ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3"]
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3")

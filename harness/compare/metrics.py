@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.suite import Gate
-from harness.train.records import Memory, Outcome, RunRecord, ShardBytes, Speed
+from harness.train.facts import ShardBytes
+from harness.train.records import Memory, Outcome, RunRecord, Speed
 
 MIB = 2**20
 

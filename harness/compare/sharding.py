@@ -10,7 +10,8 @@ from harness.backends.options import DdpOptions, DeepSpeedOptions, Fsdp2Options,
 from harness.compare.results import ended_well
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell
-from harness.train.records import RunRecord, ShardBytes
+from harness.train.facts import ShardBytes
+from harness.train.records import RunRecord
 
 SHARE_SLACK = 1.25
 """Padding and small parameters kept whole may make a rank's share this much larger than 1/ranks."""

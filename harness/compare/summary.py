@@ -10,7 +10,8 @@ from harness.compare.throughput import counts
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.records import Value
 from harness.train.disturbance import disturbance, usual_mhz
-from harness.train.records import InForce, RunRecord, ShardBytes, Speed
+from harness.train.facts import InForce, ShardBytes
+from harness.train.records import RunRecord, Speed
 
 
 class WithinStep(Value):

@@ -32,7 +32,7 @@ class Ending:
 
     Attributes:
         outcome: success at any step, failure (the budget is spent), or an error of the policy.
-        reason: of an error.
+        reason: of an error; of a failure what the scripted expert was at, None for other policies.
         looks: chunks that were asked for.
         actions: float64 (steps, 7), as executed, those of settling left out.
         first_images_sha256, last_images_sha256: of the first and the last look, see `images_sha256`.

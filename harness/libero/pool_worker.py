@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Literal
 
@@ -190,6 +190,8 @@ class _Player:
                     self._beat()
         except StopIteration as stop:
             ending: Ending = stop.value
+            if expert is not None and ending.outcome == "failure":
+                ending = replace(ending, reason=f"at the end: {expert.doing}")
             return ending
 
     def _beat(self) -> None:

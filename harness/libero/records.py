@@ -66,7 +66,7 @@ class Protocol(Value):
 
 
 class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`. An error has a reason and is never a failure."""
+    """One line of `episodes.jsonl`. An error has a reason and is never a failure; a failure of the expert's names what it was at."""
 
     arm: str
     key: EpisodeKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.backends.footprint import RANKS, STRATEGIES, Precision, Strategy, static_bytes
 from harness.models import build
 from harness.records import Value
-from harness.train.records import ShardBytes
+from harness.train.facts import ShardBytes
 
 
 class StaticMemory(Value):

@@ -21,7 +21,7 @@ from harness.backends.options import Fsdp2Options
 from harness.plan import Cell
 from harness.simulate.records import Counted, Traffic
 from harness.simulate.shapes import Piece, shapes_of
-from harness.train.records import ShardBytes
+from harness.train.facts import ShardBytes
 
 
 def by_formula(cell: Cell) -> Counted:

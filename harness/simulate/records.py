@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from harness.records import Value
-from harness.train.records import CollectiveKind, ShardBytes, ring_bytes
+from harness.train.facts import CollectiveKind, ShardBytes, ring_bytes
 
 Method = Literal["engine", "formula"]
 """`engine`: the backend itself made the steps, on a process group that moves nothing. `formula`: see

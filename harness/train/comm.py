@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.train.records import CollectiveKind, Collectives
+from harness.train.facts import CollectiveKind, Collectives
 
 _KINDS: Mapping[str, CollectiveKind] = {
     "allgather_": "all_gather",

@@ -32,12 +32,13 @@ from harness.backends.trainer import confirmed_mode, keep_norms
 from harness.errors import BadInput, MachineFault
 from harness.plan import PlannedRun
 from harness.store import write_record
+from harness.train.facts import Workload
 from harness.train.host import busy_mhz
 from harness.train.journal import Journal, report_file
 from harness.train.loop import DivergedError, exploded
 from harness.train.memory import read_peaks, reset_peaks
 from harness.train.meter import Stopwatch
-from harness.train.records import RankReport, RunSpec, StepRow, Workload
+from harness.train.records import RankReport, RunSpec, StepRow
 from harness.train.step_watch import StepWatch
 from harness.train.world import World
 

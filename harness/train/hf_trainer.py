@@ -28,9 +28,9 @@ from harness.backends.probe import Probe
 from harness.backends.trainer import TrainerSettings, confirmed_mode, keep_norms
 from harness.models.base import VLA
 from harness.plan import Cell
+from harness.train.facts import InForce, ShardBytes
 from harness.train.loop import LoopResult, Steps
 from harness.train.meter import Stopwatch
-from harness.train.records import InForce, ShardBytes
 from harness.train.schedule import learning_rate
 from harness.train.step_watch import StepWatch
 

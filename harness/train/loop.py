@@ -15,11 +15,12 @@ from harness.backends.base import Engine
 from harness.data.batch import Batch
 from harness.plan import PlannedRun
 from harness.train.comm import CollectiveCounter
+from harness.train.facts import Collectives
 from harness.train.host import busy_mhz
 from harness.train.journal import Journal
 from harness.train.memory import Peaks, read_peaks, reset_peaks
 from harness.train.meter import Stopwatch
-from harness.train.records import Collectives, StepRow
+from harness.train.records import StepRow
 from harness.train.schedule import learning_rate
 from harness.train.step_watch import StepLap, StepWatch
 from harness.train.turns import Baton, turn_of

@@ -14,8 +14,8 @@ from torch import nn
 from harness.backends.base import Engine
 from harness.data.batch import Batch
 from harness.plan import Plant
+from harness.train.facts import InForce, ShardBytes
 from harness.train.phases import PhaseClock
-from harness.train.records import InForce, ShardBytes
 
 MIB = 2**20
 

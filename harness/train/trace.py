@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from torch.profiler import ProfilerActivity, profile
 
 from harness.backends.base import Engine
+from harness.train.facts import PhasePeaks
 from harness.train.loop import Steps
 from harness.train.memory import read_peaks, reset_peaks
-from harness.train.records import PhasePeaks
 from harness.train.schedule import learning_rate
 
 TRACED_STEPS = 2

@@ -47,11 +47,12 @@ from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
 from harness.simulate.memory import activation_bytes
 from harness.store import folder_bytes, read_record, remove_folder, write_record
+from harness.train.facts import Workload
 from harness.train.loop import DivergedError, LoopResult, Steps, train
 from harness.train.memory import limit_address_space, peak_resident_bytes
 from harness.train.meter import Stopwatch
 from harness.train.plant import plant_gradient, planted
-from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec, Workload
+from harness.train.records import COMPLETE, Outcome, RankFailure, RankReport, RunSpec
 from harness.train.trace import Traced, trace_steps
 from harness.train.turns import Baton
 from harness.train.world import World, joined

@@ -9,8 +9,9 @@ from harness.compare.sharding import judge_sharding
 from harness.compare.verdict import Verdict
 from harness.plan import Cell
 from harness.store import folder_bytes
+from harness.train.facts import InForce
 from harness.train.journal import CHECKPOINTS, EXPORT, checkpoint_folder
-from harness.train.records import COMPLETE, InForce, Outcome, RunRecord, StepRow
+from harness.train.records import COMPLETE, Outcome, RunRecord, StepRow
 from harness.validate.records import Answer
 
 LOSS_TOLERANCE = {"fp32": 1e-5, "bf16": 0.05}

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.backends.footprint import RANKS, STRATEGIES, static_bytes
-from harness.train.records import ShardBytes
+from harness.train.facts import ShardBytes
 
 N, T = 1000, 900
 

@@ -12,17 +12,8 @@ from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
 from harness.plan import Cell, EpisodeKey, Plan, PlannedArm, PlannedRun, RunKind
 from harness.suite import Data, Evaluation, Gate, Optimizer, Scope
-from harness.train.records import (
-    Failure,
-    InForce,
-    Memory,
-    Outcome,
-    RunRecord,
-    ShardBytes,
-    Speed,
-    StepRow,
-    Workload,
-)
+from harness.train.facts import InForce, ShardBytes, Workload
+from harness.train.records import Failure, Memory, Outcome, RunRecord, Speed, StepRow
 
 MACHINE = Fingerprint(
     hardware_key="cpu-example-2c-24g",

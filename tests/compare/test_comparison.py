@@ -11,7 +11,8 @@ from harness.compare.results import Results
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode
 from harness.plan import PlannedArm, RunKind, Unsupported
-from harness.train.records import Outcome, ShardBytes
+from harness.train.facts import ShardBytes
+from harness.train.records import Outcome
 
 PLAN = a_plan()
 

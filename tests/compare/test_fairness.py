@@ -8,7 +8,8 @@ from comparison_records import MACHINE, a_cell, a_failed_run, a_run
 from harness.backends.options import Fsdp2Options
 from harness.compare.fairness import audit, audit_pairs
 from harness.suite import Optimizer
-from harness.train.records import InForce, Outcome, RunRecord, Workload
+from harness.train.facts import InForce, Workload
+from harness.train.records import Outcome, RunRecord
 
 WORKLOAD = {
     "parameters": ("parameters", 1),

@@ -13,7 +13,8 @@ from harness.backends.options import VARIANTS
 from harness.compare.sharding import divided, judge_sharding, strategy_of
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell
-from harness.train.records import RunRecord, ShardBytes
+from harness.train.facts import ShardBytes
+from harness.train.records import RunRecord
 
 DIVIDED = {
     "ddp": [],

@@ -13,7 +13,7 @@ from harness.models import build, input_shape
 from harness.plan import Cell
 from harness.suite import Data
 from harness.train.comm import CollectiveCounter
-from harness.train.records import Collectives
+from harness.train.facts import Collectives
 
 RANKS = 8
 

@@ -15,17 +15,8 @@ from harness.machine import Fingerprint
 from harness.plan import Cell, Plan, PlannedRun, RunKind
 from harness.store import Store, read_record, write_record
 from harness.suite import Data
-from harness.train.records import (
-    COMPLETE,
-    Failure,
-    InForce,
-    Memory,
-    Outcome,
-    RunRecord,
-    ShardBytes,
-    StepRow,
-    Workload,
-)
+from harness.train.facts import InForce, ShardBytes, Workload
+from harness.train.records import COMPLETE, Failure, Memory, Outcome, RunRecord, StepRow
 from harness.validate import checks
 from harness.validate.campaign import Pace, carry_out, open_result, read_trials
 from harness.validate.records import CHECKS, Answer, Row, Trial, Validation

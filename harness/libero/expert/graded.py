@@ -33,6 +33,11 @@ class GradedExpert:
         mistakes = self._generator.random() < handicap.wrong_object
         self._expert = Expert(cast("World", _Mistaken(world, self._generator)) if mistakes else world)
 
+    @property
+    def doing(self) -> str:
+        """What the expert beneath works on, in words."""
+        return self._expert.doing
+
     def act(self) -> Array:
         """The next action: float64 (7,) in [-1, 1]."""
         flaws, step = self._handicap, self._steps
