@@ -66,7 +66,7 @@ class Protocol(Value):
 
 
 class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`. An error has a reason and is never a failure; a failure of the expert's names what it was at."""
+    """One line of `episodes.jsonl`. An error has a reason and is never a failure."""
 
     arm: str
     key: EpisodeKey
@@ -75,6 +75,7 @@ class EpisodeRecord(Record):
     outcome: Literal["success", "failure", "error", "uncovered"]
     """`uncovered`: the scripted expert has no skill for the task's goal; like an error, not in any rate."""
     reason: str | None
+    """Of an error; of a failure what the scripted expert was at, None for other policies."""
     scene_sha256: str | None
     steps: int
     """Control steps after settling."""

@@ -68,6 +68,6 @@ class Expert:
 def _skill_for(world: World, conjunct: Conjunct) -> Skill:
     if conjunct[0] in articulated.PREDICATES:
         return articulated.MovePart(world, conjunct)
-    if conjunct[0] == "in" and world.lid(conjunct[2]) is not None:
+    if conjunct[0] == "in" and world.lid(conjunct[2]) is not None and not insert.open_above(world, *conjunct[1:]):
         return insert.Insert(world, conjunct)
     return pick_place.PickPlace(world, conjunct)

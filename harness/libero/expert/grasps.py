@@ -32,7 +32,7 @@ _YAW_COST_M = 0.012
 _TIGHT_COST = 0.5
 _SKEW_COST = 1.5
 _MOST_SKEW_M = 0.01
-_SHALLOW_COST = 0.7
+_SHALLOW_COST = 1.5
 
 
 @dataclass(frozen=True)

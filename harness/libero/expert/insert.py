@@ -145,6 +145,13 @@ class Insert(Taking):
         self._ways = sorted(plan_ways(self._world, self._thing, self._region), key=like_failed)
 
 
+def open_above(world: World, thing: str, region: str) -> bool:
+    """Whether nothing but what is carried is above the inner half of a region, so that it can be filled from above."""
+    middle, half = world.position(region), world.half_size(region)
+    column = Boxes((middle + _OUTSIDE_M * _UP)[None], np.eye(3)[None], np.append(half[:2] / 2, _OUTSIDE_M)[None])
+    return not column.overlaps(world.boxes_besides(world.body(thing))).any()
+
+
 def plan_ways(world: World, thing: str, region: str, most: int = 4) -> list[Way]:
     """Ways into a region whose lid is open, best first. Empty when there is none."""
     body = world.body(thing)
