@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from harness.libero.expert import articulated, insert, pick_place
+from harness.libero.expert.grasps import plan_grasps
 from harness.libero.expert.motion import OPEN, HandTarget, towards
+from harness.libero.expert.overhead import open_above
 from harness.libero.expert.planner import Conjunct, next_conjunct
 from harness.libero.geometry import Array
 from harness.libero.world import World
@@ -68,6 +70,9 @@ class Expert:
 def _skill_for(world: World, conjunct: Conjunct) -> Skill:
     if conjunct[0] in articulated.PREDICATES:
         return articulated.MovePart(world, conjunct)
-    if conjunct[0] == "in" and world.lid(conjunct[2]) is not None and not insert.open_above(world, *conjunct[1:]):
-        return insert.Insert(world, conjunct)
+    thing, target = conjunct[1:]
+    if conjunct[0] == "in" and world.lid(target) is not None:
+        from_above = open_above(world, thing, target) and bool(plan_grasps(world, thing, most=1))
+        if not from_above:
+            return insert.Insert(world, conjunct)
     return pick_place.PickPlace(world, conjunct)

@@ -63,12 +63,16 @@ class _Boxes:
     high: Array
 
 
-def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
-    """Free grasps of an object, best first, each clearly different from the ones before. Empty when there is none."""
+def plan_grasps(world: World, name: str, most: int = 6, clear_of_palm: bool = True) -> list[Grasp]:
+    """Free grasps of an object, best first, each clearly different from the ones before. Empty when there is none.
+
+    Args:
+        clear_of_palm: whether the palm must be free too, and not only the fingers.
+    """
     own, others = [_edges(shape) for shape in world.shapes(name)], [_edges(shape) for shape in _near(world, name)]
     found: list[tuple[float, Array, float]] = []
     for yaw in _YAWS:
-        found += _search(own, others, float(yaw), world.position(name)[:2])
+        found += _search(own, others, float(yaw), world.position(name)[:2], clear_of_palm)
     found.sort(key=lambda item: item[0])
     position, rotation = world.position(name), world.rotation(name)
     chosen: list[Grasp] = []
@@ -83,7 +87,9 @@ def plan_grasps(world: World, name: str, most: int = 6) -> list[Grasp]:
     return chosen
 
 
-def _search(own: list[Array], others: list[Array], yaw: float, middle: Array) -> list[tuple[float, Array, float]]:
+def _search(
+    own: list[Array], others: list[Array], yaw: float, middle: Array, clear_of_palm: bool
+) -> list[tuple[float, Array, float]]:
     """Free grasps at one yaw: (cost, gripper site in the world, yaw)."""
     turn = yaw_rotation(yaw)
     mine, obstacles = _sliced(own, turn), _sliced(others, turn)
@@ -93,7 +99,7 @@ def _search(own: list[Array], others: list[Array], yaw: float, middle: Array) ->
     ys = np.arange(mine.low[:, 1].min() - _GRID_M, mine.high[:, 1].max() + _GRID_M, _GRID_M)
     grid = np.meshgrid(np.append(xs, origin[0]), np.append(ys, origin[1]), indexing="ij")
     sites = np.stack(grid, axis=-1).reshape(-1, 2)
-    heights, slacks, depths = _heights(sites, mine, everything)
+    heights, slacks, depths = _heights(sites, mine, everything, clear_of_palm)
     free = np.isfinite(heights)
     sites, heights, slacks, depths = sites[free], heights[free], slacks[free], depths[free]
     skews = _skews(sites, heights - FINGERTIP_BELOW_M, mine)
@@ -107,7 +113,7 @@ def _search(own: list[Array], others: list[Array], yaw: float, middle: Array) ->
     return [(float(cost), place, yaw) for cost, place in zip(costs, places, strict=True)]
 
 
-def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array, Array]:
+def _heights(sites: Array, mine: _Boxes, near: _Boxes, clear_of_palm: bool) -> tuple[Array, Array, Array]:
     """For grasps centred at `sites` (n, 2), in the turned frame: the height of the gripper site, infinite where none is
     free, the slack beside the fingers, and how deep the site is below the top of what is gripped."""
     heights, slacks = np.full(len(sites), np.inf), np.zeros(len(sites))
@@ -121,7 +127,9 @@ def _heights(sites: Array, mine: _Boxes, near: _Boxes) -> tuple[Array, Array, Ar
         open_ &= tops - tip >= _LEAST_BITE_M
         chosen = np.flatnonzero(open_)
         slack = _finger_slack(sites[chosen], tip[chosen], near, mine, between[chosen])
-        fits = (slack >= _MARGIN_M) & ~_palm_hits(sites[chosen], height[chosen], near)
+        fits = slack >= _MARGIN_M
+        if clear_of_palm:
+            fits &= ~_palm_hits(sites[chosen], height[chosen], near)
         taken = chosen[fits]
         heights[taken], slacks[taken] = height[taken], slack[fits]
         open_[taken] = False

@@ -5,6 +5,7 @@ The grip, the place and the way in are chosen together, so that the whole hand s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,7 @@ import numpy as np
 from harness.libero.expert.grasps import plan_grasps
 from harness.libero.expert.handles import hand_boxes
 from harness.libero.expert.motion import CLOSE, DOWN, HandTarget
+from harness.libero.expert.overhead import way_out
 from harness.libero.expert.planner import Conjunct
 from harness.libero.expert.taking import CLEARANCE_M, Phase, Taking
 from harness.libero.geometry import Array, Boxes, boxes_of, yaw_rotation
@@ -28,7 +30,9 @@ _LEANS = np.deg2rad([0, 20, 40, 60])
 """Of the hand towards the fixture, from straight down."""
 _LEAN_COST_M = 0.02
 """A radian of lean is worth this much distance of the place from the region's middle."""
-_ANY_BOX_COST_M = 0.1
+_RANK_COST_M = 0.01
+"""Each grasp of pick and place that is better costs this much."""
+_ANY_BOX_COST_M = 0.25
 _SPOTS = np.array(list(product((0.0, -0.25, 0.25, -0.5, 0.5), (0.0, -0.2, 0.2, -0.35, 0.35, -0.5, 0.5, -0.75, 0.75))))
 """Places within a region, in shares of its half extents."""
 _LEVEL = 0.3
@@ -36,7 +40,10 @@ _LEVEL = 0.3
 _OUTSIDE_M = 0.16
 _ABOVE_FLOOR_M = 0.016
 """What is held by its rim or handle hangs down at its far end."""
-_GONE_M = 0.015
+_GONE_M = 0.03
+_ASIDE_M = 0.015
+_LOST_STEPS = 3
+"""A touch that is lost for a step comes back."""
 _ALIGNED_M, _BEFORE_M = 0.008, 0.015
 
 
@@ -59,6 +66,7 @@ class Way:
 
 class Stage(Enum):
     LIFT = "lifting"
+    ASIDE = "out from under what hangs above"
     CARRY = "over to the opening"
     INSERT = "into the opening"
 
@@ -81,6 +89,7 @@ class Insert(Taking):
         self._ways = plan_ways(world, self._thing, self._region)
         self._stage = Stage.LIFT
         self._carried = np.zeros(3)
+        self._touches = deque([True], maxlen=_LOST_STEPS)
         super().__init__(world)
 
     def _has_hold(self) -> bool:
@@ -105,13 +114,18 @@ class Insert(Taking):
         hand, position = self._world.hand()[0], self._world.position(self._thing)
         if self._stage is Stage.LIFT and hand[2] - self._anchor[2] < _GONE_M:
             self._carried = position - hand
-        slipped = np.linalg.norm(position - hand - self._carried) > _GONE_M or not self._world.gripped(self._thing)
+        self._touches.append(self._world.gripped(self._thing))
+        slipped = np.linalg.norm(position - hand - self._carried) > _GONE_M or not any(self._touches)
         if slipped or self._stalled():
             self._stage = Stage.LIFT
+            self._touches.append(True)
             return None
         place = self._world.position(self._region) + self._ways[0].place
         before = place + self._ways[0].out
         if self._stage is Stage.LIFT and hand[2] - self._anchor[2] > CLEARANCE_M:
+            self._stage = Stage.ASIDE
+            self._anchor = hand + np.append(way_out(self._world, self._thing), 0.0)
+        if self._stage is Stage.ASIDE and np.linalg.norm(hand - self._anchor) < _ASIDE_M:
             self._stage = Stage.CARRY
         if self._stage is Stage.CARRY and np.linalg.norm(position - before) < _BEFORE_M:
             self._stage = Stage.INSERT
@@ -120,6 +134,8 @@ class Insert(Taking):
                 self._stage = Stage.LIFT
                 return None
             return HandTarget(hand + place - position, 0.0, CLOSE, speed=0.6, rotation=self._turned)
+        if self._stage is Stage.ASIDE:
+            return HandTarget(self._anchor, 0.0, CLOSE, speed=0.6, rotation=self._turned)
         if self._stage is Stage.LIFT:
             return HandTarget(hand + 2 * CLEARANCE_M * _UP, 0.0, CLOSE, rotation=self._turned)
         hang = float(hand[2]) - _lowest(self._world.boxes(self._world.body(self._thing)))
@@ -143,13 +159,6 @@ class Insert(Taking):
             return bool(np.linalg.norm(way.offset - failed.offset) < 0.02)
 
         self._ways = sorted(plan_ways(self._world, self._thing, self._region), key=like_failed)
-
-
-def open_above(world: World, thing: str, region: str) -> bool:
-    """Whether nothing but what is carried is above the inner half of a region, so that it can be filled from above."""
-    middle, half = world.position(region), world.half_size(region)
-    column = Boxes((middle + _OUTSIDE_M * _UP)[None], np.eye(3)[None], np.append(half[:2] / 2, _OUTSIDE_M)[None])
-    return not column.overlaps(world.boxes_besides(world.body(thing))).any()
 
 
 def plan_ways(world: World, thing: str, region: str, most: int = 4) -> list[Way]:
@@ -189,14 +198,17 @@ def plan_ways(world: World, thing: str, region: str, most: int = 4) -> list[Way]
 
 
 def _grips(world: World, thing: str, own: Boxes, facing: Array) -> Iterator[tuple[Array, Array, float]]:
-    """Grips of an object, upright or leant towards the fixture: site (3,) and rotation (3, 3) of the hand, cost.
+    """Grips of an object, upright or leant towards the fixture or sideways: site (3,) and rotation (3, 3) of the hand,
+    cost.
 
     Those that pick and place knows, and at a price those across every box of the object.
     """
-    for grasp in plan_grasps(world, thing, most=16):
+    sideways = np.cross(_UP, facing)
+    for rank, grasp in enumerate(plan_grasps(world, thing, most=16, clear_of_palm=False)):
         site, yaw = grasp.at(world, thing)
-        for lean in _LEANS:
-            yield site, _leant(yaw_rotation(yaw) @ DOWN[:, 0], facing, lean), 0.0
+        for side in (facing, sideways, -sideways):
+            for lean in _LEANS[0 if side is facing else 1 :]:
+                yield site, _leant(yaw_rotation(yaw) @ DOWN[:, 0], side, lean), _RANK_COST_M * rank
     for index in range(len(own)):
         centre, axes, halves = own.centres[index], own.axes[index], own.halves[index]
         box = own.where(np.arange(len(own)) == index)

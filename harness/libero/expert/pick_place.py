@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.libero.expert.grasps import FINGERTIP_BELOW_M, Grasp, lowest_free_site, plan_grasps
 from harness.libero.expert.motion import CLOSE, OPEN, HandTarget
+from harness.libero.expert.overhead import way_out
 from harness.libero.expert.planner import Conjunct
 from harness.libero.geometry import Array
 from harness.libero.world import World
@@ -39,6 +40,8 @@ _STUCK_STEPS = 12
 _TURN_M = 0.1
 """A radian of turning counts as much as this way."""
 _LOST_STEPS = 3
+_ASTRAY = 1
+"""So often a grasp is begun anew when the hand is pushed off its line on the way down."""
 _SHARED = 0.7
 """Share of a region's half size within which things are put that share it."""
 _CORRIDOR_M = 0.07
@@ -81,6 +84,8 @@ class PickPlace:
         self._touches: deque[bool] = deque(maxlen=_LOST_STEPS)
         self._failed: list[Grasp] = []
         self._yaw = 0.0
+        self._astray = 0
+        self._aside = np.zeros(2)
         self._before = world.hand()[0]
         self._grasps = plan_grasps(world, self._thing)
         self._enter(Phase.REACH)
@@ -162,6 +167,10 @@ class PickPlace:
         off = float(np.linalg.norm(hand[:2] - grip[:2]))
         low = hand[2] < self._top(self._thing) + FINGERTIP_BELOW_M
         if off > _MISALIGNED_M and not low:
+            self._astray += 1
+            if self._astray > _ASTRAY:
+                self._try_again()
+                return self._retreat(hand)
             self._enter(Phase.REACH)
             return self._reach(hand)
         if (hand[2] - grip[2] < _AT_GRIP_M and off < _ALIGNED_M) or self._stalled():
@@ -173,6 +182,8 @@ class PickPlace:
         if self._steady() and self._world.opening() < _CLOSING_M:
             if any(self._touches):
                 self._enter(Phase.CARRY)
+                self._aside = way_out(self._world, self._thing)
+                self._anchor[:2] += self._aside
                 return self._carry(hand)
             self._try_again()
             return self._retreat(hand)
@@ -182,6 +193,10 @@ class PickPlace:
         if self._slipped():
             self._try_again()
             return self._retreat(hand)
+        if np.any(self._aside):
+            if np.linalg.norm(hand[:2] - self._anchor[:2]) > _ALIGNED_M * 1.5 and not self._stuck():
+                return HandTarget(np.append(self._anchor[:2], self._anchor[2] + _CLEARANCE_M), self._yaw, CLOSE)
+            self._aside = np.zeros(2)
         goal = self._place(hand)
         hang = hand[2] - self._bottom(self._thing)
         over = self._over(hand, np.append(goal, -np.inf), hang=hang)
@@ -215,7 +230,7 @@ class PickPlace:
             return HandTarget(np.append(self._anchor[:2], hand[2] + 0.1), self._yaw, OPEN)
         if self._world.holds(self._conjunct):
             return None
-        self._grasps = _tried_last(plan_grasps(self._world, self._thing), self._failed)
+        self._grasps, self._astray = _tried_last(plan_grasps(self._world, self._thing), self._failed), 0
         self._enter(Phase.REACH)
         return HandTarget(hand, self._yaw, OPEN)
 
