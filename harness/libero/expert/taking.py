@@ -54,6 +54,7 @@ class Taking(ABC):
         self._world = world
         self._home = world.hand()[0]
         self._places: deque[Array] = deque(maxlen=_STALL_STEPS + 1)
+        self._pressed: Array = np.zeros(3)
         self._enter(Phase.REACH)
 
     @property
@@ -192,7 +193,7 @@ class Taking(ABC):
         self._anchor, self._turned = self._world.hand()
         self._away = self._back() if phase is Phase.LEAVE else np.zeros(3)
         self._ceiling = np.inf
-        self._pressed: Array = np.zeros(3)
+        self._pressed = np.zeros(3)
 
     def _off_by(self) -> tuple[float, float]:
         """How far the hand is from its hold: metres and radians."""
