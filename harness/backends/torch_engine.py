@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from harness.backends.engine import BaseEngine
+from harness.backends.short_parameters import load_planner
 
 _STATE = "state"
 
@@ -53,7 +54,7 @@ class TorchEngine(BaseEngine):
 
     def _load_state(self, folder: Path, ranks: int) -> None:  # noqa: ARG002 (distributed checkpoints reshard)
         model, optimizer = get_state_dict(self.model, self.optimizer)
-        load({"model": model, "optimizer": optimizer}, checkpoint_id=folder / _STATE)
+        load({"model": model, "optimizer": optimizer}, checkpoint_id=folder / _STATE, planner=load_planner())
         set_state_dict(self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer)
 
     def _whole_state(self) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from harness.backends.engine import BaseEngine, Parts
 from harness.backends.modules import checkpoint_layers
 from harness.backends.optimizer import build_optimizer
 from harness.backends.probe import Probe
+from harness.backends.short_parameters import planners_that_know
 from harness.backends.trainer import TrainerSettings, confirmed_mode, keep_norms
 from harness.models.base import VLA
 from harness.plan import Cell
@@ -85,7 +86,8 @@ class TrainerStack:
             MachineFault: the Trainer built something else than the backend that was asked for.
         """
         checkpoint = None if self._checkpoint is None else str(self._checkpoint)
-        self._trainer.train(resume_from_checkpoint=checkpoint)
+        with planners_that_know():
+            self._trainer.train(resume_from_checkpoint=checkpoint)
         return self._steps.result()
 
     def save(self, folder: Path) -> None:

@@ -32,6 +32,7 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from harness.backends import build_engine
@@ -100,16 +101,17 @@ def explained_failure(attempt: Path, rank: int) -> Iterator[None]:
     """Leaves a RankFailure for the launcher when the body raises."""
     try:
         yield
-    except Exception as error:
-        text = str(error)
+    except (Exception, CheckpointException) as error:  # PyTorch's own is not an `Exception`
+        cause, waited = cause_of(error, rank)
+        text = str(cause).strip()
         write_record(
             failure_file(attempt, rank),
             RankFailure(
                 rank=rank,
-                outcome=outcome_of(error),
-                reason=f"{type(error).__name__}: {text.strip().splitlines()[0] if text.strip() else '(no message)'}",
+                outcome=outcome_of(cause),
+                reason=f"{type(cause).__name__}: {text.splitlines()[0] if text else '(no message)'}",
                 traceback=traceback.format_exc(),
-                waited=any(phrase in text for phrase in _PEER_TROUBLE),
+                waited=waited,
                 at=time.time(),
                 phase=phase_of(attempt, rank),
                 peak_resident_bytes=peak_resident_bytes(),
@@ -119,7 +121,16 @@ def explained_failure(attempt: Path, rank: int) -> Iterator[None]:
         raise
 
 
-def outcome_of(error: Exception) -> Outcome:
+def cause_of(error: BaseException, rank: int) -> tuple[BaseException, bool]:
+    """What went wrong, and whether it did so on another rank. All ranks raise what one met at a distributed
+    checkpoint: there it is that rank's own exception."""
+    if isinstance(error, CheckpointException) and error.failures:
+        own = error.failures.get(rank, error.failures[min(error.failures)])
+        return own[0], rank not in error.failures
+    return error, any(phrase in str(error) for phrase in _PEER_TROUBLE)
+
+
+def outcome_of(error: BaseException) -> Outcome:
     """DIVERGED and OOM are named for what they are; every other exception is a crash."""
     if isinstance(error, DivergedError):
         return Outcome.DIVERGED

@@ -66,6 +66,19 @@ def test_resumed_in_fresh_processes_as_if_unbroken(names, tmp_path):
         assert exports[0].read_bytes() == exports[1].read_bytes(), name
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("stack", ["fsdp", "trainer-fsdp"])
+def test_fsdp1_loads_parameters_of_fewer_rows_than_ranks(stack, tmp_path):
+    """CogACT's embedding of no condition has one row: the second rank has no part of it."""
+    chosen = backend_cell(stack, model="cogact", **SETTINGS)
+    first = together(tmp_path / "first", {"run": chosen}, steps=2, checkpoint_every=2)["run"]
+    saved = {"run": first.folder / "checkpoint" / "step-2"}
+    resumed = together(tmp_path / "resumed", {"run": chosen}, resume=saved, steps=4)["run"]
+    unbroken = together(tmp_path / "whole", {"run": chosen}, steps=4)["run"]
+    assert resumed.losses == unbroken.losses
+    assert resumed.norms == unbroken.norms
+
+
 @pytest.fixture
 def one_rank(tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)

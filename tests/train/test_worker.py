@@ -9,13 +9,14 @@ import native_runs as native
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 
 from harness.models import build
 from harness.models.flops import count
 from harness.store import read_record
-from harness.train.journal import read_rows, report_file, steps_file
-from harness.train.records import RankReport, RunSpec
-from harness.train.worker import Training
+from harness.train.journal import failure_file, read_rows, report_file, steps_file
+from harness.train.records import RankFailure, RankReport, RunSpec
+from harness.train.worker import Training, explained_failure
 from harness.train.world import World
 
 
@@ -45,3 +46,13 @@ def test_operations_are_counted_as_on_meta(report):
         expected = count(build("pi0", "tiny")).training
     assert report[0].workload.training_flops_per_sample == expected
     assert report[0].workload.hardware_flops_per_sample == expected
+
+
+@pytest.mark.parametrize(("rank", "waited"), [(0, True), (1, False)])
+def test_a_checkpoint_that_fails_on_one_rank_is_told_in_its_words_by_all(rank, waited, tmp_path):
+    """PyTorch raises it on every rank, as something that is no `Exception`."""
+    error = CheckpointException("load", {1: (RuntimeError("Missing key: a.b"), None)})
+    with pytest.raises(CheckpointException), explained_failure(tmp_path, rank):
+        raise error
+    told = read_record(failure_file(tmp_path, rank), RankFailure)
+    assert (told.reason, told.waited) == ("RuntimeError: Missing key: a.b", waited)
