@@ -69,8 +69,15 @@ def _speed_table(cells: list[CellSummary], comparison: Comparison, plan: Plan) -
     return table
 
 
+_NAMED_RUNS = 2
+"""Disturbed runs told of each by itself: on a busy machine all of them are."""
+
+
 def _disturbances(cells: list[CellSummary]) -> list[str]:
-    notes = [f"{key} was disturbed: {told}." for cell in cells for key, told in cell.disturbed_runs.items()]
+    runs = [(key, told) for cell in cells for key, told in cell.disturbed_runs.items()]
+    notes = [f"{key} was disturbed: {told}." for key, told in runs[:_NAMED_RUNS]]
+    if len(runs) > _NAMED_RUNS:
+        notes.append(f"So were {len(runs) - _NAMED_RUNS} other runs.")
     aside = {cell.label: cell.set_aside_runs for cell in cells if cell.set_aside_runs}
     if aside:
         told = ", ".join(f"{count} of {label}" for label, count in aside.items())
