@@ -65,7 +65,7 @@ def tests_full(session: nox.Session) -> None:
     need_gl(session)
     need_browser(session)
     install(session, "test")
-    session.install("--quiet", "-c", "constraints.txt", "ray", "submitit")
+    session.install("--quiet", "-c", "constraints.txt", "ray")
     session.run("pytest", *session.posargs)
 
 
@@ -117,7 +117,6 @@ def tests_oldest(session: nox.Session) -> None:
 def clusters(session: nox.Session) -> None:
     """Two hosts made of network namespaces, one cut off; jobs killed and queued again. Needs root and `ip`."""
     install(session, "test")
-    session.install("--quiet", "-c", "constraints.txt", "submitit")
     session.run("pytest", "tests/cluster", *session.posargs)
 
 

@@ -47,7 +47,6 @@ def test_what_is_not_training_goes_alone(first: Work):
 
 
 def test_what_is_missing_is_said_in_one_line(monkeypatch, tmp_path):
-    pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineFault, match=r"Could not detect .srun."):
         Queue("slurm", Slurm(), tmp_path)
@@ -82,7 +81,6 @@ def wait_until(condition: Callable[[], bool], seconds: float = 400) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_a_job_killed_and_a_job_queued_again_go_on_where_they_were(tmp_path):
-    pytest.importorskip("submitit")
     (tmp_path / "small.toml").write_text(SUITE)
     command = [sys.executable, "-m", "harness", "run", "small.toml", "--on", "local-jobs"]
     harness = subprocess.Popen(
