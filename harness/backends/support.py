@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 OLDEST_TORCH = (2, 6)
 """The first with `torch.distributed.fsdp.fully_shard`, and with the norm functions clipping is made of."""
+FSDP2_ON_CPU = (2, 7)
+"""The first whose `torch.cpu.Stream` records events, which `fully_shard` asks of every device (`torch/cpu/__init__.py`
+of 2.6 and 2.7)."""
 
 
 def unsupported(cell: Cell, cuda: bool) -> str | None:
@@ -38,7 +41,7 @@ def unsupported(cell: Cell, cuda: bool) -> str | None:
     if limit := next((reason for applies, reason in limits if applies), None):
         return limit
     if isinstance(cell.backend, Fsdp2Options):
-        reason = _fsdp2(cell.backend, cell.ranks)
+        reason = _fsdp2(cell.backend, cell.ranks, cuda)
     elif isinstance(cell.backend, DeepSpeedOptions):
         reason = _deepspeed(cell.backend)
     else:
@@ -50,7 +53,9 @@ def unsupported(cell: Cell, cuda: bool) -> str | None:
     return reason
 
 
-def _fsdp2(options: Fsdp2Options, ranks: int) -> str | None:
+def _fsdp2(options: Fsdp2Options, ranks: int, cuda: bool) -> str | None:
+    if not cuda and (found := _release("torch")) and found < FSDP2_ON_CPU:
+        return f"torch {version('torch')} runs FSDP2 on GPUs only; on a CPU {'.'.join(map(str, FSDP2_ON_CPU))} does"
     if options.tensor_parallel > 1:
         return (
             "a mesh with a tensor-parallel axis needs a parallel plan for every layer; the models have none, since "

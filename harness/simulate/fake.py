@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: DDP reads those of its communication hook.
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
@@ -73,7 +74,9 @@ class StandInDdp(DistributedDataParallel):
     """DDP on `meta`: no weights are compared or sent at the start, and an all-reduce is over once it is begun."""
 
     def __init__(self, module: nn.Module, **settings: Any) -> None:
-        super().__init__(module, init_sync=False, **settings)
+        if "init_sync" in signature(DistributedDataParallel).parameters:  # since torch 2.7
+            settings["init_sync"] = False
+        super().__init__(module, **settings)
         self.register_comm_hook(None, _all_reduce)
 
 

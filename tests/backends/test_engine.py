@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from harness.backends import build_engine
 from harness.backends.base import Engine
 from harness.backends.checkpoint import open_checkpoint
+from harness.backends.support import unsupported
 from harness.data.dataset import Batches, open_dataset
 from harness.errors import BadInput
 from harness.models import build, input_shape
@@ -47,7 +48,10 @@ def cell(backend: str | dict[str, Any] = "ddp", **settings: Any) -> Cell:
         "backend": {"backend": backend} if isinstance(backend, str) else backend,
         "data": {"source": "synthetic"},
     }
-    return Cell.model_validate(plain | settings)
+    chosen = Cell.model_validate(plain | settings)
+    if reason := unsupported(chosen, cuda=False):
+        pytest.skip(reason)
+    return chosen
 
 
 def engine_of(chosen: Cell) -> Engine:

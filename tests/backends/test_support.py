@@ -13,6 +13,12 @@ def cell(backend: str = "ddp", /, **settings: Any) -> Cell:
     return Cell.model_validate(plain | settings)
 
 
+@pytest.fixture(autouse=True)
+def a_new_torch(monkeypatch):
+    """What is tested does not depend on what is installed, but for the tests that set a version of their own."""
+    monkeypatch.setattr("harness.backends.support.version", lambda name: "9.9.9")
+
+
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("backend", ["ddp", "fsdp", "fsdp2", "deepspeed"])
@@ -66,6 +72,14 @@ def test_every_backend_runs_on_the_trainer(backend):
 def test_old_torch_is_said_at_once(monkeypatch):
     monkeypatch.setattr("harness.backends.support.version", lambda name: "2.5.1+cpu")
     assert unsupported(cell("ddp"), cuda=False) == "torch 2.5.1+cpu is older than 2.6"
+
+
+def test_fsdp2_of_torch_2_6_needs_a_gpu(monkeypatch):
+    monkeypatch.setattr("harness.backends.support.version", lambda name: "2.6.0+cpu")
+    for stack in ("native", "trainer"):
+        assert "on a CPU 2.7 does" in (unsupported(cell("fsdp2", stack=stack), cuda=False) or "")
+        assert unsupported(cell("fsdp2", stack=stack), cuda=True) is None
+    assert unsupported(cell("fsdp"), cuda=False) is None
 
 
 def test_planning_needs_no_torch():

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from stack_runs import Done, backend_cell, together
 
 from harness.backends.options import VARIANTS
+from harness.backends.support import unsupported
 from harness.backends.trainer import NATIVE_FSDP2, PLUGIN_FSDP2
 from harness.simulate.engines import count
 from harness.simulate.records import Counted
@@ -53,8 +54,11 @@ class Runs(dict[str, Done]):
         self.root = root
 
     def __missing__(self, name: str) -> Done:
+        if reason := unsupported(backend_cell(name), cuda=False):
+            pytest.skip(reason)
         (names,) = (group for group in GROUPS if name in group)
         cells = {each: backend_cell(each, **SETTINGS) for each in names}
+        cells = {each: cell for each, cell in cells.items() if unsupported(cell, cuda=False) is None}
         self.update(together(self.root, cells, steps=STEPS, checkpoint_every=10))
         return self[name]
 
