@@ -44,6 +44,8 @@ _ASTRAY = 1
 """So often a grasp is begun anew when the hand is pushed off its line on the way down."""
 _SHARED = 0.7
 """Share of a region's half size within which things are put that share it."""
+_LOWERING_M, _CAREFUL_M = 0.1, 0.028
+"""How far below itself the lowered hand is sent; near enough to go on correcting its sides once it was off its line."""
 _CORRIDOR_M = 0.07
 """Half width of the swept path that must be cleared from above: about the open hand's."""
 
@@ -137,7 +139,8 @@ class PickPlace:
         self._touches.clear()
         self._insistence = np.zeros(3)
         self._anchor = self._world.hand()[0]
-        self._ceiling = np.inf
+        self._ceiling = self._level = np.inf
+        self._yielded = False
 
     @property
     def _thing(self) -> str:
@@ -211,12 +214,17 @@ class PickPlace:
             return self._retreat(hand)
         goal = self._place(hand)
         free = lowest_free_site(self._world, goal, self._yaw, self._thing) + 0.004
-        if np.linalg.norm(hand[:2] - goal) > _MISALIGNED_M:
-            return HandTarget(np.append(goal, max(hand[2], free)), self._yaw, CLOSE)
+        if np.linalg.norm(hand[:2] - goal) > _MISALIGNED_M and not self._yielded:
+            self._level = min(self._level, float(hand[2]))  # held: pushed sideways only, the arm drifts up
+            if self._stalled():
+                self._yielded = True  # as near as the arm gets here
+                self._heights.clear()
+            return HandTarget(np.append(goal, max(self._level, free)), self._yaw, CLOSE)
         if self._world.supported(self._thing) or hand[2] - free < _REACHED_M or self._stalled():
             self._enter(Phase.RELEASE)
             return self._release(hand)
-        return HandTarget(np.append(goal, max(free, hand[2] - 0.1)), self._yaw, CLOSE, speed=0.6)
+        step = _LOWERING_M if self._level == np.inf else _CAREFUL_M
+        return HandTarget(np.append(goal, max(free, hand[2] - step)), self._yaw, CLOSE, speed=0.6)
 
     def _release(self, hand: Array) -> HandTarget | None:
         if not self._world.gripped(self._thing):
