@@ -31,6 +31,9 @@ class Desk(Table):
     def gripped(self, name):
         return True
 
+    def supported(self, name):
+        return False
+
     def is_region(self, name):
         return name == "spot"
 
@@ -64,6 +67,16 @@ def test_what_is_carried_passes_above_what_stands_between():
     target = skill.act(np.array([0.0, 0.0, 0.03]))
     assert target.position[2] > 0.2 + 0.03
     assert target.position[:2] == pytest.approx(skill._anchor[:2])  # not sideways before it is high enough
+
+
+def test_what_is_lowered_keeps_its_height_off_its_line_until_the_arm_gets_no_nearer():
+    skill = PickPlace(Desk(ONE, thing=THING), ONE[0])
+    skill._enter(Phase.LOWER)
+    heights = [skill.act(np.array([0.0, 0.0, z])).position[2] for z in (0.2, 0.204, 0.208, 0.208, 0.208)]
+    assert heights == pytest.approx([0.2] * 5)
+    for _ in range(6):
+        target = skill.act(np.array([0.0, 0.0, 0.208]))
+    assert target.position[2] < 0.19
 
 
 def test_a_region_of_ones_own_is_used_in_its_middle_and_a_shared_one_leaves_room():
