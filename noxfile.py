@@ -110,7 +110,9 @@ def tests_oldest(session: nox.Session) -> None:
     session.install("--quiet", "pip", "setuptools", "wheel", "torch==2.6.0")
     wanted = nox.project.dependency_groups(PROJECT, "test")
     session.install("--quiet", "--no-build-isolation", "-e", ".", *wanted, env={"DS_BUILD_OPS": "0"})
-    session.run("pytest", "tests/backends", "tests/train/test_stacks.py", "-m", "not full", *session.posargs)
+    # Collectives on `meta` came later: nothing is simulated here.
+    picked = ["-m", "not full", "-k", "not simulated"]
+    session.run("pytest", "tests/backends", "tests/train/test_stacks.py", *picked, *session.posargs)
 
 
 @nox.session

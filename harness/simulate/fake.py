@@ -15,13 +15,23 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.errors import MachineFault
+
 
 @contextmanager
 def fake_world(ranks: int) -> Iterator[None]:
-    """The default process group is PyTorch's `fake` one, seen from rank 0. There must be none before."""
+    """The default process group is PyTorch's `fake` one, seen from rank 0. There must be none before.
+
+    Raises:
+        MachineFault: this PyTorch (2.6 is one) has no collectives on `meta`.
+    """
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
         yield
+    except NotImplementedError as error:
+        if "c10d::" not in str(error):
+            raise
+        raise MachineFault(f"torch {torch.__version__} has no collectives on `meta` to simulate with") from error
     finally:
         dist.destroy_process_group()
 
