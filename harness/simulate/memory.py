@@ -23,16 +23,25 @@ from torch import Tensor
 from harness.backends.modules import checkpoint_layers
 from harness.backends.options import DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.models import build
+from harness.models.base import VLA
 from harness.models.flops import meta_batch
 from harness.plan import Cell
 from harness.simulate.shapes import elements, shapes_of
 from harness.simulate.zero import REUSE_DISTANCE
 
 
-def activation_bytes(cell: Cell) -> int:
-    """Bytes autograd keeps for the backward of one micro-batch, by storage, without the parameters' own."""
+def on_meta(cell: Cell) -> VLA:
+    """The cell's model without weights."""
     with torch.device("meta"):
-        model = build(cell.model, cell.size, cell.layout)
+        return build(cell.model, cell.size, cell.layout)
+
+
+def activation_bytes(model: VLA, cell: Cell) -> int:
+    """Bytes autograd keeps for the backward of one micro-batch, by storage, without the parameters' own.
+
+    Args:
+        model: the cell's, on `meta`; it is changed to the cell's dtype and recomputation.
+    """
     if cell.precision == "bf16":
         model.bfloat16()
     if cell.activation_checkpointing:

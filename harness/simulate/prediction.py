@@ -51,7 +51,7 @@ def predict(question: Question) -> Iterator[Prediction | Refusal]:
     for name in question.backends:
         if name not in VARIANTS:
             raise BadInput("--backend", None, name, "a backend to simulate", VARIANTS)
-    from harness.simulate.memory import activation_bytes
+    from harness.simulate.memory import activation_bytes, on_meta
 
     cells = [
         (name, _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks))
@@ -64,7 +64,7 @@ def predict(question: Question) -> Iterator[Prediction | Refusal]:
         if reason := unsupported(cell, cuda=False):
             yield Refusal(backend=name, ranks=cell.ranks, reason=reason)
             continue
-        activations = activation_bytes(cell) if activations is None else activations
+        activations = activation_bytes(on_meta(cell), cell) if activations is None else activations
         yield _predicted(question, name, cell, engines.counted(cell), activations)
 
 

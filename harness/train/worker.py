@@ -244,8 +244,10 @@ class Training:
 
     def count_activations(self) -> int | None:
         """Before any backend has changed torch. None as for `count_flops`."""
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = build(self.cell.model, self.cell.size, self.cell.layout)
         with torch.random.fork_rng(devices=[]), suppress(NotImplementedError, RuntimeError, TypeError):
-            return activation_bytes(self.cell)
+            return activation_bytes(model, self.cell)
         return None
 
     def train_native(self, model: VLA, steps: Steps) -> LoopResult:
