@@ -306,6 +306,7 @@ def build(size):
 """
 
 
+@pytest.mark.full
 def test_a_broken_model_is_reported(tmp_path, monkeypatch) -> None:
     """A layer that nothing calls: DDP waits for its gradient in vain."""
     (tmp_path / "broken_models.py").write_text(BROKEN)
