@@ -8,8 +8,7 @@ from pathlib import Path
 from harness.machine import Fingerprint
 from harness.plan import Cell, Plan, PlannedRun, RunKind
 from harness.records import Record, Value
-from harness.store import read_record
-from harness.train.group import RUN_FILE
+from harness.store import RUN_FILE, read_record
 from harness.train.launch import launch
 from harness.train.records import Outcome, RunRecord, RunSpec
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.compare.metrics import METRICS
+from harness.compare.results import chosen
 from harness.compare.verdict import Judgement
 from harness.errors import DamagedRecord
 from harness.libero.records import EpisodeRecord
 from harness.records import Value
-from harness.store import ResultFolder, Store, read_lines, read_record
+from harness.store import RUN_FILE, ResultFolder, Store, read_lines, read_record
 from harness.train.records import RunRecord
 
 
@@ -126,14 +127,13 @@ def each_result(store: Store, suite: str | None = None, *, episodes: bool = True
 
 
 def _runs(suite: str, result: ResultFolder) -> list[PastRun]:
-    latest: dict[str, int] = {}
-    for file in result.path.glob("train/*/*/attempt-*/run.json"):
-        run = str(file.parents[1].relative_to(result.path / "train"))
-        latest[run] = max(latest.get(run, 0), int(file.parent.name.removeprefix("attempt-")))
-    return [
-        past_run(suite, result.path.name, read_record(result.run(run) / f"attempt-{number}" / "run.json", RunRecord))
-        for run, number in sorted(latest.items())
-    ]
+    """Of each run the attempt that counts in its own result, too."""
+    found = []
+    for run in sorted(str(folder.relative_to(result.path / "train")) for folder in result.path.glob("train/*/*")):
+        files = [attempt / RUN_FILE for attempt in result.attempts(run)]
+        if attempts := [read_record(file, RunRecord) for file in files if file.exists()]:
+            found.append(past_run(suite, result.path.name, chosen(attempts)))
+    return found
 
 
 def past_run(suite: str, result: str, record: RunRecord) -> PastRun:

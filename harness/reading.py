@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from harness.compare.results import Results, ended_well
+from harness.compare.results import Results, chosen, ended_well
 from harness.compare.verdict import Alarms
 from harness.errors import DamagedRecord
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.plan import EpisodeKey, Plan, PlannedRun
-from harness.store import ResultFolder, read_lines, read_record
+from harness.store import RUN_FILE, ResultFolder, read_lines, read_record
 from harness.train.disturbance import disturbance, usual_mhz
 from harness.train.launch import latest_checkpoint, read_steps
 from harness.train.records import Outcome, RunRecord
@@ -45,7 +45,7 @@ def first_stage_size(plan: Plan, progress: Progress) -> int:
 
 def _attempt_records(result: ResultFolder, run: PlannedRun) -> dict[Path, RunRecord | None]:
     """Attempt folders, oldest first, and how each ended; None when nothing says how."""
-    files = {folder: folder / "run.json" for folder in result.attempts(run.key)}
+    files = {folder: folder / RUN_FILE for folder in result.attempts(run.key)}
     return {folder: read_record(file, RunRecord) if file.exists() else None for folder, file in files.items()}
 
 
@@ -74,7 +74,7 @@ def _evaluated(result: ResultFolder, arm: str) -> frozenset[EpisodeKey]:
 def read_results(result: ResultFolder, plan: Plan) -> Results:
     """Everything recorded so far: of each run one attempt that has ended, every episode once."""
     ended = _ended_runs(result, plan.runs)
-    runs = [_chosen(records) for records in ended]
+    runs = [chosen(records) for records in ended]
     steps = {
         record.run.key: read_steps(result.run(record.run.key) / f"attempt-{record.attempt}")
         for record in runs
@@ -94,9 +94,9 @@ def read_results(result: ResultFolder, plan: Plan) -> Results:
         steps=steps,
         arms=arms,
         episodes=[episode for episode in episodes if episode.key not in again],
-        confirmation_runs=[_chosen(records) for records in _ended_runs(result, plan.confirmations)],
+        confirmation_runs=[chosen(records) for records in _ended_runs(result, plan.confirmations)],
         confirmation_episodes=[episode for episode in episodes if episode.key in again],
-        set_aside=[record for records in ended for record in ended_well(records) if record is not _chosen(records)],
+        set_aside=[record for records in ended for record in ended_well(records) if record is not chosen(records)],
     )
 
 
@@ -107,12 +107,7 @@ def _ended_runs(result: ResultFolder, planned: list[PlannedRun]) -> list[list[Ru
         attempts = _attempt_records(result, run)
         for folder, record in attempts.items():
             if record is not None and record.run != run:
-                raise DamagedRecord(f"{folder / 'run.json'}: belongs to another plan than {result.plan_file}")
+                raise DamagedRecord(f"{folder / RUN_FILE}: belongs to another plan than {result.plan_file}")
         if ended := [record for record in attempts.values() if record is not None]:
             found.append(ended)
     return found
-
-
-def _chosen(attempts: list[RunRecord]) -> RunRecord:
-    """The attempt whose figures count, settled before they are seen: the latest that ended well, or else the latest."""
-    return (ended_well(attempts) or attempts)[-1]

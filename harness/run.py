@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cluster.leader import Hosts
 from harness.compare.baseline import Acceptance, Baseline, Expiry, accept, expire
 from harness.compare.bridge import carry
 from harness.compare.comparison import Comparison, compare
@@ -26,8 +25,8 @@ from harness.plan import Plan, PlannedRun, RunKind
 from harness.reading import first_stage_size, read_plan, read_progress, read_results
 from harness.report.dossier import Dossier, gather
 from harness.report.markdown import render
-from harness.store import BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
-from harness.train.group import RUN_FILE
+from harness.store import RUN_FILE, BaselineFolder, ResultFolder, Store, read_record, write_atomically, write_record
+from harness.train.agent import Hosts
 from harness.train.launch import launch, launch_in_turns
 from harness.train.records import Outcome, RunRecord, RunSpec, StepRow
 from harness.trends import trends
@@ -99,11 +98,9 @@ def unfinished_result(plan: Plan, store: Store) -> ResultFolder | None:
 
 
 def _new_result(plan: Plan, suite_text: str, place: Workplace) -> ResultFolder:
-    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{plan.digest()[:6]}"
-    result = place.store.result(plan.suite, name)
+    result = place.store.new_result(plan.suite, plan.digest(), place.command)
     write_atomically(result.suite_file, suite_text)
-    write_atomically(result.command_file, place.command + "\n")
-    write_record(result.plan_file, plan)  # last: a folder without a plan is not a result
+    write_record(result.plan_file, plan)
     return result
 
 

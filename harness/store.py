@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -20,6 +21,9 @@ from pydantic import ValidationError
 
 from harness.errors import BadInput, DamagedRecord, DiskFull, HarnessError
 from harness.records import Record, Value
+
+RUN_FILE = "run.json"
+"""In an attempt's folder, written last: how it has ended."""
 
 R = TypeVar("R", bound=Record)
 V = TypeVar("V", bound=Value)
@@ -194,7 +198,7 @@ class ResultFolder:
         folders: list[Path] = []
         for run in sorted(self.path.glob("train/*/*/")):
             attempts = self.attempts(str(run.relative_to(self.path / "train")))
-            if attempts and (attempts[-1] / "run.json").exists() and (attempts[-1] / "export").is_dir():
+            if attempts and (attempts[-1] / RUN_FILE).exists() and (attempts[-1] / "export").is_dir():
                 folders += [attempt / "checkpoint" for attempt in attempts]
         return [folder for folder in folders if folder.is_dir()]
 
@@ -236,6 +240,13 @@ class Store:
 
     def result(self, suite: str, result_id: str) -> ResultFolder:
         return ResultFolder(self.root / suite / result_id)
+
+    def new_result(self, suite: str, digest: str, command: str) -> ResultFolder:
+        """A folder named by the time and the plan's digest, with the command line in it. It is a result once its plan
+        is there, which is written last. Raises DiskFull."""
+        result = self.result(suite, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{digest[:6]}")
+        write_atomically(result.command_file, command + "\n")
+        return result
 
     def find(self, name: str) -> ResultFolder:
         """A result by path, by `suite/id`, by id, or by suite (its newest). Raises BadInput."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -78,6 +79,21 @@ def test_only_the_latest_attempt_counts(tmp_path: Path) -> None:
         (run / f"attempt-{number}" / "run.json").write_text(text.replace("02:16", f"12:{number}"))
     [found] = [r for r in read_history(Store(tmp_path / "results")).runs if (r.cell, r.repeat, r.result[:15]) == LATEST]
     assert "12:10" in found.started_at
+
+
+def test_an_attempt_that_failed_does_not_hide_one_that_ended_well(tmp_path: Path) -> None:
+    """As in the result's own report: a block that is measured again may crash."""
+    shutil.copytree(REAL, tmp_path / "results")
+    run = tmp_path / "results/fsdp2/20261130-020957-9b0616/train/pi0-ddp/timing-0"
+    (run / "attempt-2").mkdir()
+    crashed = json.loads((run / "attempt-1" / "run.json").read_text()) | {
+        "attempt": 2,
+        "outcome": "CRASHED",
+        "speed": None,
+    }
+    (run / "attempt-2" / "run.json").write_text(json.dumps(crashed))
+    [found] = [r for r in read_history(Store(tmp_path / "results")).runs if (r.cell, r.repeat, r.result[:15]) == LATEST]
+    assert (found.outcome, "step_seconds" in found.figures) == ("OK", True)
 
 
 def test_pandas_reads_figures_as_numbers_and_the_missing_as_missing(folder: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from harness.backends.checkpoint import begin_checkpoint, finish_checkpoint, open_checkpoint, write_weights
-from harness.backends.modules import held_bytes, own_name, state_tensors
+from harness.backends.modules import dtype_name, held_bytes, own_name, state_tensors
 from harness.backends.optimizer import settings_in_force
 from harness.backends.probe import Probe
 from harness.data.batch import Batch
@@ -107,10 +107,10 @@ class BaseEngine(ABC):
             zero_stage=self._zero_stage(),
             world_size=dist.get_world_size(),
             collective_backend=dist.get_backend(),
-            parameter_dtype=_short(seen.parameter_dtype),
-            autocast_dtype=None if seen.autocast_dtype is None else _short(seen.autocast_dtype),
-            master_dtype=_short(self._master_dtype()),
-            reduce_dtype=_short(self._reduce_dtype()),
+            parameter_dtype=dtype_name(seen.parameter_dtype),
+            autocast_dtype=None if seen.autocast_dtype is None else dtype_name(seen.autocast_dtype),
+            master_dtype=dtype_name(self._master_dtype()),
+            reduce_dtype=dtype_name(self._reduce_dtype()),
             micro_batch=seen.micro_batch,
             accumulation=seen.accumulation,
             clip=self._clip_in_force(),
@@ -173,8 +173,3 @@ class BaseEngine(ABC):
     def _master_bytes(self) -> int:
         """Float32 masters kept apart from the parameters."""
         return 0
-
-
-def _short(dtype: torch.dtype) -> str:
-    """`float32`, `bfloat16`."""
-    return str(dtype).removeprefix("torch.")

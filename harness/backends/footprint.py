@@ -15,14 +15,29 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness.backends.options import BackendOptions, DdpOptions, DeepSpeedOptions, Fsdp2Options, FsdpOptions
 from harness.train.facts import ShardBytes
 
 Strategy = Literal["ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3"]
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3")
+_ZERO: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 RANKS = (1, 2, 8, 64)
 """Numbers of ranks that `harness models` shows."""
+
+
+def strategy_of(options: BackendOptions) -> Strategy:
+    """What a backend with these options does, in the terms of this module."""
+    match options:
+        case DeepSpeedOptions(zero_stage=stage):
+            return _ZERO[stage]
+        case FsdpOptions():
+            return "fsdp"
+        case Fsdp2Options():
+            return "fsdp2"
+        case DdpOptions():
+            return "ddp"
 
 
 def static_bytes(strategy: Strategy, precision: Precision, parameters: int, trainable: int, ranks: int) -> ShardBytes:

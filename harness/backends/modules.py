@@ -102,3 +102,8 @@ def weights_sha256(model: nn.Module) -> str:
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32`, `bfloat16`."""
+    return str(dtype).removeprefix("torch.")

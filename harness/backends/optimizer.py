@@ -48,3 +48,14 @@ def settings_in_force(optimizer: torch.optim.Optimizer, asked: Optimizer) -> Opt
     if name == "adamw":
         found |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "eps": group["eps"]}
     return Optimizer.model_validate(asked.model_dump() | found)
+
+
+def foreign_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of a model's trainable parameters that its optimizer does not update.
+
+    After sharding every one is a DTensor; an optimizer built before knows only their predecessors.
+    """
+    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in known
+    ]

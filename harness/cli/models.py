@@ -73,7 +73,11 @@ def simulate(
 @app.command()
 def validate(
     models: Annotated[
-        list[str] | None, typer.Argument(help="Of `harness models`, or module:function of your own.", metavar="MODEL")
+        list[str] | None,
+        typer.Argument(
+            help="Of `harness models`, or module:function of your own; or training scripts (.py), which are only read.",
+            metavar="MODEL",
+        ),
     ] = None,
     backend: Annotated[
         str, typer.Option(help="ddp, fsdp, fsdp2, fsdp2-root, zero1, zero2, zero3.", metavar="NAME,NAME,…")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.cluster.follower import follow
-from harness.cluster.leader import Hosts, gather
+from harness.cluster.leader import GatheredHosts, gather
 from harness.cluster.nodes import Nodes
 from harness.commands.output import Output
 from harness.errors import ExitCode, HarnessError
 from harness.machine import fingerprint
 
 
-def run_over(nodes: Nodes, output: Output, run: Callable[[Hosts], ExitCode]) -> ExitCode:
+def run_over(nodes: Nodes, output: Output, run: Callable[[GatheredHosts], ExitCode]) -> ExitCode:
     """
     Args:
         run: what the first host does once all have come.

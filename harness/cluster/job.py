@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from harness.cluster.command import run_over
-from harness.cluster.leader import Hosts
 from harness.cluster.nodes import find_nodes
 from harness.commands.output import Output
 from harness.display import Display
@@ -22,6 +21,7 @@ from harness.reading import read_plan
 from harness.records import Value
 from harness.run import Workplace, do_remaining_work
 from harness.store import ResultFolder
+from harness.train.agent import Hosts
 
 if TYPE_CHECKING:
     import submitit

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.cluster.line import DumpStacks, Ended, Farewell, Greeting, Hello, Line, Start, Stop
 from harness.cluster.nodes import Nodes
-from harness.errors import BadInput, MachineFault
+from harness.errors import BadInput, ExitCode, MachineFault
 from harness.machine import Fingerprint
 from harness.store import write_atomically
 from harness.train.agent import SPEC_FILE, STOP_SECONDS, Meeting
@@ -73,8 +73,8 @@ class RemoteTorchrun:
             time.sleep(0.05)
 
 
-class Hosts:
-    """All hosts of a run, this one first.
+class GatheredHosts:
+    """A `harness.train.agent.Hosts`: all hosts of a run, this one first.
 
     Attributes:
         names, addresses, fingerprints: by node. Hosts that share a name are told apart by their addresses.
@@ -117,7 +117,7 @@ class Hosts:
             host.line.close()
 
 
-def gather(nodes: Nodes, own: Fingerprint, results: Path, patience_seconds: float = GATHER_SECONDS) -> Hosts:
+def gather(nodes: Nodes, own: Fingerprint, results: Path, patience_seconds: float = GATHER_SECONDS) -> GatheredHosts:
     """Waits for the other hosts.
 
     Args:
@@ -148,12 +148,12 @@ def gather(nodes: Nodes, own: Fingerprint, results: Path, patience_seconds: floa
                 _welcome(line, Greeting(shared_file=str(shared)), token, own, joined)
     except BaseException as error:
         for host in joined.values():
-            host.line.send(Farewell(reason=str(error) or "interrupted", exit_code=2))
+            host.line.send(Farewell(reason=str(error) or "interrupted", exit_code=ExitCode.USAGE))
             host.line.close()
         raise
     finally:
         shared.unlink(missing_ok=True)
-    return Hosts(own, [joined[rank] for rank in sorted(joined)])
+    return GatheredHosts(own, [joined[rank] for rank in sorted(joined)])
 
 
 def _welcome(line: Line, greeting: Greeting, token: str, own: Fingerprint, joined: dict[int, RemoteHost]) -> None:

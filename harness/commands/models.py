@@ -66,9 +66,8 @@ def _memory(found: list[ModelFacts]) -> Table:
 
 def export(checkpoint: Path, format_name: str, folder: Path, shard_gb: float, as_json: bool) -> None:
     """Writes a policy's weights in another project's names, with its card and tokenizer beside them."""
-    import torch
 
-    from harness.models import build
+    from harness.models import build_on_meta
     from harness.models.formats.rules import FORMATS
     from harness.models.formats.transfer import convert
 
@@ -77,9 +76,7 @@ def export(checkpoint: Path, format_name: str, folder: Path, shard_gb: float, as
     if folder.is_dir() and any(folder.iterdir()):
         raise BadInput("--output", None, str(folder), "a new or empty folder")
     card = read_card(checkpoint)
-    with torch.device("meta"):
-        model = build(card.model, card.size)
-    files = convert(model, checkpoint, FORMATS[format_name], folder, int(shard_gb * 1e9))
+    files = convert(build_on_meta(card.model, card.size), checkpoint, FORMATS[format_name], folder, int(shard_gb * 1e9))
     shutil.copy2(checkpoint / CARD_FILE, folder / CARD_FILE)
     if (checkpoint / TOKENIZER_FOLDER).is_dir():
         shutil.copytree(checkpoint / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)

@@ -25,8 +25,8 @@ from harness.suite import Suite
 from harness.suite_file import load_suite, suite_from
 
 if TYPE_CHECKING:
-    from harness.cluster.leader import Hosts
     from harness.run import Doing
+    from harness.train.agent import Hosts
 
 MIB = 2**20
 

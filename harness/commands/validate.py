@@ -20,11 +20,14 @@ from harness.store import ResultFolder, read_record, write_atomically, write_rec
 from harness.validate.advice import advise_profile, profile_toml
 from harness.validate.campaign import Pace, carry_out, open_result, read_trials, rows_left
 from harness.validate.contract import check_model
+from harness.validate.findings import Finding
 from harness.validate.records import ContractReport, Row, Trial
 from harness.validate.request import STACKS, ValidationRequest, planned, suite_key
+from harness.validate.sources import check_script
 from harness.validate.table import details, markdown
 from harness.validate.trial import Trials
 
+_SCRIPT = ".py"
 _IN_FULL = 4
 """So many trials are shown check by check; more of them as a table."""
 
@@ -35,6 +38,8 @@ def validate(request: ValidationRequest, every: bool, write: Path | None, output
         every: all models of ours, all backends, both stacks.
         write: a file for the table.
     """
+    if any(name.endswith(_SCRIPT) for name in request.models):
+        return _read_scripts(request.models, output.console)
     asked = _asked(request, every)
     machine, console = fingerprint(), output.console
     validation, plan = planned(asked, machine)
@@ -64,6 +69,20 @@ def _asked(request: ValidationRequest, every: bool) -> ValidationRequest:
     if not every and not request.models:
         raise BadInput("MODEL", None, None, "one or more, or --all", MODELS)
     return replace(request, models=list(MODELS), backends=list(STRATEGIES), stacks=list(STACKS)) if every else request
+
+
+def _read_scripts(names: list[str], console: Console) -> ExitCode:
+    """What the files of training scripts show; nothing is run. Raises BadInput."""
+    if models := [name for name in names if not name.endswith(_SCRIPT)]:
+        raise BadInput("MODEL", None, models[0], "training scripts alone, or models alone")
+    findings = {name: check_script(Path(name)) for name in names}
+    for name, found in findings.items():
+        _show_findings(console, name, found)
+    return (
+        ExitCode.FAILED
+        if any(each.severity == "error" for found in findings.values() for each in found)
+        else ExitCode.OK
+    )
 
 
 def _contract(model: str, size: str, result: ResultFolder) -> ContractReport:
@@ -119,15 +138,18 @@ def _show(console: Console, trials: list[Trial], table: str) -> None:
 
 def _show_contract(console: Console, contract: ContractReport, briefly: bool) -> None:
     """Findings, and unless it is to be brief the profile to paste."""
-    found = contract.findings
-    _say(console, f"\n{contract.model}: " + (f"{len(found)} finding(s)" if found else "it keeps the contract"))
+    _show_findings(console, contract.model, contract.findings)
+    if not briefly:
+        _say(console, "\nIts profile, to be pasted into a suite:\n")
+        _say(console, "".join(f"# {reason}\n" for reason in contract.why) + contract.profile)
+
+
+def _show_findings(console: Console, name: str, found: list[Finding]) -> None:
+    _say(console, f"\n{name}: " + (f"{len(found)} finding(s)" if found else "it keeps the contract"))
     for finding in found:
         at = f" ({finding.line})" if finding.line else ""
         _say(console, f"  {finding.severity}: {finding.rule}, where: {finding.where}{at}")
         _say(console, f"    why: {finding.why}\n    change: {finding.change}")
-    if not briefly:
-        _say(console, "\nIts profile, to be pasted into a suite:\n")
-        _say(console, "".join(f"# {reason}\n" for reason in contract.why) + contract.profile)
 
 
 def _say(console: Console, text: str) -> None:

@@ -55,6 +55,12 @@ def ended_well(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return [run for run in runs if run.outcome is Outcome.OK]
 
 
+def chosen(attempts: list[RunRecord]) -> RunRecord:
+    """Of a run's attempts that have ended, oldest first, the one whose figures count, settled before they are seen: the
+    latest that ended well, or else the latest."""
+    return (ended_well(attempts) or attempts)[-1]
+
+
 def unique(names: Iterable[H]) -> list[H]:
     """First occurrences, in order."""
     return list(dict.fromkeys(names))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 from typing import NamedTuple
 
-from harness.backends.footprint import Strategy, static_bytes
-from harness.backends.options import DdpOptions, DeepSpeedOptions, Fsdp2Options, FsdpOptions
+from harness.backends.footprint import static_bytes, strategy_of
+from harness.backends.options import Fsdp2Options
 from harness.compare.results import ended_well
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell
@@ -15,7 +15,6 @@ from harness.train.records import RunRecord
 
 SHARE_SLACK = 1.25
 """Padding and small parameters kept whole may make a rank's share this much larger than 1/ranks."""
-_ZERO: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 
 
 class Part(NamedTuple):
@@ -70,7 +69,7 @@ def divided(cell: Cell, parameters: int, trainable: int, shards: list[ShardBytes
     Args:
         shards: by rank.
     """
-    strategy = strategy_of(cell)
+    strategy = strategy_of(cell.backend)
     whole, half = (static_bytes(strategy, cell.precision, parameters, trainable, ranks) for ranks in (1, 2))
     found = []
     for field, name in _NAMES.items():
@@ -79,19 +78,6 @@ def divided(cell: Cell, parameters: int, trainable: int, shards: list[ShardBytes
             held = [getattr(shard, field) for shard in shards]
             found.append(Part(field, name, (max(held) if field == "parameter_bytes" else fmean(held)) / size))
     return found
-
-
-def strategy_of(cell: Cell) -> Strategy:
-    """The cell's backend in the terms of `harness.backends.footprint`."""
-    match cell.backend:
-        case DeepSpeedOptions(zero_stage=stage):
-            return _ZERO[stage]
-        case FsdpOptions():
-            return "fsdp"
-        case Fsdp2Options():
-            return "fsdp2"
-        case DdpOptions():
-            return "ddp"
 
 
 def _pieces(cell: Cell, ranks: int) -> int:

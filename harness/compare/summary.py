@@ -9,6 +9,7 @@ from harness.compare.results import Results, ended_well
 from harness.compare.throughput import counts
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.records import Value
+from harness.statistics.moments import of_all
 from harness.train.disturbance import disturbance, usual_mhz
 from harness.train.facts import InForce, ShardBytes
 from harness.train.records import RunRecord, Speed
@@ -83,6 +84,7 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
     used = steady or timed
     every = timing + learning
     facts = next((run for run in every if run.in_force is not None), None)
+    mhz = usual_mhz(results.runs)
     measured = [run for run in (timing or learning) if run.memory is not None]
     memory = [run.memory for run in measured if run.memory is not None]
     return CellSummary(
@@ -92,10 +94,10 @@ def summarize(label: str, planned: list[PlannedRun], results: Results) -> CellSu
         used_runs=len(used),
         steady=bool(steady) if timed else None,
         set_aside_runs=sum(run.run.cell.label == label for run in results.set_aside),
-        disturbed_runs={run.run.key: told for run in used if (told := disturbance(run, usual_mhz(results.runs)))},
+        disturbed_runs={run.run.key: told for run in used if (told := disturbance(run, mhz))},
         step_seconds=_mean("step_seconds", used),
         p95_step_seconds=max((run.speed.p95_step_seconds for run in used if run.speed), default=None),
-        p99_step_seconds=max((run.speed.p99_step_seconds or 0 for run in used if run.speed), default=0) or None,
+        p99_step_seconds=of_all((run.speed.p99_step_seconds for run in used if run.speed), max),
         within=_within([run.speed for run in used if run.speed is not None]),
         data_seconds=max((run.speed.median_data_seconds for run in used if run.speed), default=None),
         samples_per_second=_mean("samples_per_second", used),
@@ -120,20 +122,15 @@ def _within(speeds: list[Speed]) -> WithinStep | None:
         return None
     return WithinStep(
         p50_step_seconds=statistics.median(speed.median_step_seconds for speed in speeds),
-        forward_seconds=_middle([speed.median_forward_seconds for speed in speeds]),
-        backward_seconds=_middle([speed.median_backward_seconds for speed in speeds]),
-        optimizer_seconds=_middle([speed.median_optimizer_seconds for speed in speeds]),
-        skew_seconds=_middle([speed.median_skew_seconds for speed in speeds]),
-        mfu=_middle([speed.mfu for speed in speeds]),
-        hfu=_middle([speed.hfu for speed in speeds]),
-        joules_per_sample=_middle([speed.joules_per_sample for speed in speeds]),
+        forward_seconds=of_all((speed.median_forward_seconds for speed in speeds), statistics.median),
+        backward_seconds=of_all((speed.median_backward_seconds for speed in speeds), statistics.median),
+        optimizer_seconds=of_all((speed.median_optimizer_seconds for speed in speeds), statistics.median),
+        skew_seconds=of_all((speed.median_skew_seconds for speed in speeds), statistics.median),
+        mfu=of_all((speed.mfu for speed in speeds), statistics.median),
+        hfu=of_all((speed.hfu for speed in speeds), statistics.median),
+        joules_per_sample=of_all((speed.joules_per_sample for speed in speeds), statistics.median),
         built_steps=sum(len(speed.built_steps) for speed in speeds),
     )
-
-
-def _middle(figures: list[float | None]) -> float | None:
-    known = [figure for figure in figures if figure is not None]
-    return statistics.median(known) if known else None
 
 
 def _mean(metric: str, runs: list[RunRecord]) -> float | None:

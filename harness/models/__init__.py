@@ -50,12 +50,17 @@ def build(model: str, size: str, layout: str = "joint") -> VLA:
     return built
 
 
-def input_shape(model: str, size: str) -> InputShape:
-    """What that model wants to be fed, from a build on `meta`. Raises BadInput as `build` does."""
+def build_on_meta(model: str, size: str, layout: str = "joint") -> VLA:
+    """The model without weights: shapes, and whatever does not look at values. Raises BadInput as `build` does."""
     import torch
 
     with torch.device("meta"):
-        return build(model, size).shape
+        return build(model, size, layout)
+
+
+def input_shape(model: str, size: str) -> InputShape:
+    """What that model wants to be fed, from a build on `meta`. Raises BadInput as `build` does."""
+    return build_on_meta(model, size).shape
 
 
 def names_function(model: str) -> bool:

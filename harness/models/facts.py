@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.backends.footprint import RANKS, STRATEGIES, Precision, Strategy, static_bytes
-from harness.models import build
+from harness.models import build_on_meta
 from harness.records import Value
 from harness.train.facts import ShardBytes
 
@@ -43,10 +43,7 @@ class ModelFacts(Value):
 
 def facts(name: str, size: str, precision: Precision) -> ModelFacts:
     """Builds the model on `meta`, which costs no memory. Raises BadInput as `harness.models.build` does."""
-    import torch
-
-    with torch.device("meta"):
-        model = build(name, size)
+    model = build_on_meta(name, size)
     total = sum(parameter.numel() for parameter in model.parameters())
     trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     forward = model.forward_flops()

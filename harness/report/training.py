@@ -109,7 +109,6 @@ def memory_table(comparison: Comparison) -> Table:
     """Peaks, and what each rank holds between steps."""
     cuda = any(cell.peak_allocated_bytes is not None for cell in comparison.cells)
     kept = any(cell.activation_bytes is not None for cell in comparison.cells)
-    peak = "Peak alloc." if cuda else "Peak RSS"
     on_cpu = ("Peak RSS", "resident-set peak on CPU, libraries included")
     peak, meaning = ("Peak alloc.", "CUDA allocator's peak") if cuda else on_cpu
     columns = [peak, *(["Reserved"] if cuda else []), "Params", "Grads", "Optimizer"]

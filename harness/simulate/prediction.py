@@ -51,7 +51,8 @@ def predict(question: Question) -> Iterator[Prediction | Refusal]:
     for name in question.backends:
         if name not in VARIANTS:
             raise BadInput("--backend", None, name, "a backend to simulate", VARIANTS)
-    from harness.simulate.memory import activation_bytes, on_meta
+    from harness.models import build_on_meta
+    from harness.train.activations import activation_bytes
 
     cells = [
         (name, _cell(question, VARIANTS[name], f"{question.model}-{name}", ranks))
@@ -64,7 +65,8 @@ def predict(question: Question) -> Iterator[Prediction | Refusal]:
         if reason := unsupported(cell, cuda=False):
             yield Refusal(backend=name, ranks=cell.ranks, reason=reason)
             continue
-        activations = activation_bytes(on_meta(cell), cell) if activations is None else activations
+        if activations is None:
+            activations = activation_bytes(build_on_meta(cell.model, cell.size, cell.layout), cell)
         yield _predicted(question, name, cell, engines.counted(cell), activations)
 
 

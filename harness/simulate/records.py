@@ -9,7 +9,7 @@ from harness.train.facts import CollectiveKind, ShardBytes, ring_bytes
 
 Method = Literal["engine", "formula"]
 """`engine`: the backend itself made the steps, on a process group that moves nothing. `formula`: see
-`harness.simulate.zero`."""
+`harness.simulate.zero` and `harness.simulate.fsdp2`."""
 
 
 class Traffic(Value):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.plan import Cell
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Piece(NamedTuple):
@@ -49,16 +52,13 @@ def shapes_of(cell: Cell) -> Shapes:
 
 @lru_cache(maxsize=16)
 def _shapes(name: str, size: str, layout: str) -> Shapes:
-    import torch
-
     from harness.backends.modules import sharding_units
-    from harness.models import build
+    from harness.models import build_on_meta
 
-    with torch.device("meta"):
-        model = build(name, size, layout)
+    model = build_on_meta(name, size, layout)
     taken: set[int] = set()
 
-    def new(module: torch.nn.Module) -> tuple[Piece, ...]:
+    def new(module: nn.Module) -> tuple[Piece, ...]:
         own = [parameter for parameter in module.parameters() if id(parameter) not in taken]
         taken.update(id(parameter) for parameter in own)
         return tuple(

@@ -15,7 +15,7 @@ The norm of the gradients and padding to a multiple of the ranks are left out, a
 
 from __future__ import annotations
 
-from harness.backends.footprint import Precision, Strategy, static_bytes
+from harness.backends.footprint import Precision, static_bytes, strategy_of
 from harness.backends.options import DeepSpeedOptions
 from harness.plan import Cell
 from harness.simulate.records import Counted, Traffic
@@ -23,7 +23,6 @@ from harness.simulate.shapes import elements, shapes_of
 
 REUSE_DISTANCE = 10**9
 """DeepSpeed's default, in elements."""
-_STRATEGIES: dict[int, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
 
 
 def by_formula(cell: Cell) -> Counted:
@@ -31,7 +30,7 @@ def by_formula(cell: Cell) -> Counted:
     options, shapes = cell.backend, shapes_of(cell)
     assert isinstance(options, DeepSpeedOptions)
     parameters, trainable = elements(shapes.all), elements(shapes.trained)
-    shard = static_bytes(_STRATEGIES[options.zero_stage], cell.precision, parameters, trainable, cell.ranks)
+    shard = static_bytes(strategy_of(options), cell.precision, parameters, trainable, cell.ranks)
     traffic = traffic_of(options, cell.precision, trainable, cell.accumulation)
     return Counted(method="formula", shard=shard, kept_gradient_bytes=None, traffic=traffic)
 

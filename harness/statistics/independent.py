@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness.statistics.interval import Interval
 from harness.statistics.logscale import ratio_of
+from harness.statistics.moments import variance_of_mean
 
 
 def independent_ratio(reference: Sequence[float], candidate: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -33,15 +34,9 @@ def independent_ratio(reference: Sequence[float], candidate: Sequence[float], co
         return Interval(estimate=ratio, low=ratio, high=ratio, confidence=confidence, n=n)
     from scipy import special
 
-    old_share, new_share = _mean_variance(old), _mean_variance(new)
+    old_share, new_share = variance_of_mean(old), variance_of_mean(new)
     variance = old_share + new_share
     degrees = variance**2 / (old_share**2 / (len(old) - 1) + new_share**2 / (len(new) - 1))
     reach = float(special.stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
     low, high = ratio_of(difference - reach), ratio_of(difference + reach)
     return Interval(estimate=ratio, low=low, high=high, confidence=confidence, n=n)
-
-
-def _mean_variance(values: Sequence[float]) -> float:
-    """Variance of the mean of two values or more."""
-    mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness.statistics.interval import Interval
 from harness.statistics.logscale import ratio_of
+from harness.statistics.moments import variance_of_mean
 
 
 def paired_ratio(reference: Sequence[float], candidate: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -44,7 +45,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
         return Interval(estimate=mean, low=mean, high=mean, confidence=confidence, n=len(values))
     from scipy import special
 
-    reach = float(special.stdtrit(len(values) - 1, 0.5 + confidence / 2)) * _standard_error(values)
+    reach = float(special.stdtrit(len(values) - 1, 0.5 + confidence / 2)) * math.sqrt(variance_of_mean(values))
     return Interval(estimate=mean, low=mean - reach, high=mean + reach, confidence=confidence, n=len(values))
 
 
@@ -80,14 +81,8 @@ def _tail(values: Sequence[float], expected: float, above: bool) -> float:
     """One-sided p value of Student's t test (`scipy.special.stdtr`) that the mean is above, or below, the expected."""
     from scipy import special
 
-    t = (math.fsum(values) / len(values) - expected) / _standard_error(values)
+    t = (math.fsum(values) / len(values) - expected) / math.sqrt(variance_of_mean(values))
     return float(special.stdtr(len(values) - 1, -t if above else t))
-
-
-def _standard_error(values: Sequence[float]) -> float:
-    """Of the mean of two values or more."""
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
 def log_ratios(reference: Sequence[float], candidate: Sequence[float]) -> list[float]:

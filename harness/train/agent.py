@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.machine import elsewhere
+from harness.machine import Fingerprint, elsewhere
 from harness.processes import PARENT_VARIABLE, descendants, kill_all
 from harness.train.host import HostWatch
 from harness.train.journal import LOGS
@@ -58,6 +58,20 @@ class Meeting:
     """Of node 0, as this host reaches it."""
     port: int
     own_address: str
+
+
+class Hosts(Protocol):
+    """All hosts of a run over several, this one first; `harness.cluster` gathers them."""
+
+    names: list[str]
+    addresses: list[str]
+    fingerprints: list[Fingerprint]
+
+    def start(self, spec: RunSpec, worker: str) -> tuple[Meeting, Sequence[Agent]]:
+        """Orders torchrun on the other hosts, and says where this one's meets them."""
+
+    def lost(self) -> str | None:
+        """A sentence about the first host that is gone; None while all are there."""
 
 
 class Torchrun:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from harness.statistics.moments import of_all
 from harness.store import read_record, write_atomically
 from harness.train.journal import EXPORT, read_rows, report_file, steps_file
 from harness.train.meter import final_loss, merge_ranks, speed
@@ -13,8 +14,6 @@ from harness.train.peaks import peak_flops, utilisation
 from harness.train.records import Memory, Outcome, RankReport, RunSpec, Speed, StepRow
 
 STEPS_FILE = "steps.parquet"
-
-Number = TypeVar("Number", int, float)
 
 
 def read_steps(attempt_folder: Path) -> list[StepRow]:
@@ -43,20 +42,20 @@ def gather_figures(spec: RunSpec, outcome: Outcome, gpus: Sequence[str] = ()) ->
     ended_well = outcome is Outcome.OK
     reports = [read_record(report_file(attempt, rank), RankReport) for rank in ranks] if ended_well else []
     first = reports[0] if reports else None
-    cpu_seconds = _most([report.cpu_seconds_per_step for report in reports])
+    cpu_seconds = of_all([report.cpu_seconds_per_step for report in reports], max)
     figures = speed(rows, spec.run.warmup_steps, cpu_seconds) if first else None
     return {
         "workload": first.workload if first else None,
         "in_force": first.in_force if first else None,
         "speed": _with_utilisation(figures, first, gpus) if figures and first else None,
         "memory": _memory(reports) if reports else None,
-        "busy_cpu_mhz": _least([report.busy_cpu_mhz for report in reports]),
+        "busy_cpu_mhz": of_all([report.busy_cpu_mhz for report in reports], min),
         "collectives": first.collectives if first else None,
         "phase_peaks": first.phase_peaks if first else None,
-        "exposed_communication_share": _most([report.exposed_communication_share for report in reports]),
+        "exposed_communication_share": of_all([report.exposed_communication_share for report in reports], max),
         "final_loss": final_loss(rows) if ended_well else None,
-        "checkpoint_save_seconds": _most([report.checkpoint_save_seconds for report in reports]),
-        "checkpoint_load_seconds": _most([report.checkpoint_load_seconds for report in reports]),
+        "checkpoint_save_seconds": of_all([report.checkpoint_save_seconds for report in reports], max),
+        "checkpoint_load_seconds": of_all([report.checkpoint_load_seconds for report in reports], max),
         "checkpoint_bytes": first.checkpoint_bytes if first else None,
         "export": EXPORT if ended_well and (attempt / EXPORT).exists() else None,
     }
@@ -78,22 +77,11 @@ def _with_utilisation(figures: Speed, report: RankReport, gpus: Sequence[str]) -
 def _memory(reports: list[RankReport]) -> Memory:
     return Memory(
         peak_resident_bytes=max(report.peak_resident_bytes for report in reports),
-        peak_allocated_bytes=_most([report.peak_allocated_bytes for report in reports]),
-        peak_reserved_bytes=_most([report.peak_reserved_bytes for report in reports]),
+        peak_allocated_bytes=of_all([report.peak_allocated_bytes for report in reports], max),
+        peak_reserved_bytes=of_all([report.peak_reserved_bytes for report in reports], max),
         shards=[report.shard for report in reports],
         activation_bytes=reports[0].activation_bytes,
     )
-
-
-def _most(values: Sequence[Number | None]) -> Number | None:
-    """The largest, or None when any rank has none."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
-
-
-def _least(values: Sequence[Number | None]) -> Number | None:
-    known = [value for value in values if value is not None]
-    return min(known, default=None)
 
 
 def _write_steps(file: Path, rows: list[StepRow]) -> None:

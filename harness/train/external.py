@@ -27,6 +27,7 @@ from harness.backends import backend_module
 from harness.backends.accelerate_cpu import fsdp_on_cpu
 from harness.backends.engine import BaseEngine, Parts
 from harness.backends.modules import weights_sha256
+from harness.backends.optimizer import foreign_parameters
 from harness.backends.probe import Probe
 from harness.backends.trainer import confirmed_mode, keep_norms
 from harness.errors import BadInput, MachineFault
@@ -35,7 +36,7 @@ from harness.store import write_record
 from harness.train.facts import Workload
 from harness.train.host import busy_mhz
 from harness.train.journal import Journal, report_file
-from harness.train.loop import DivergedError, exploded
+from harness.train.loop import LossGuard
 from harness.train.memory import read_peaks, reset_peaks
 from harness.train.meter import Stopwatch
 from harness.train.records import RankReport, RunSpec, StepRow
@@ -126,7 +127,7 @@ class TrainerMeter:
         self._norm: float | None = None
         self._watch, self._between = StepWatch(self.world), Stopwatch()
         self._probe.clock = self._watch.phases
-        self._first_loss: float | None = None
+        self._guard = LossGuard()
         self._cpu_seconds: list[float] = []
         trainer.compute_loss = self._noting_forward(trainer.compute_loss)
         trainer.training_step = self._keeping_loss(trainer.training_step)
@@ -142,7 +143,11 @@ class TrainerMeter:
         return median(self._cpu_seconds) if self._cpu_seconds else None
 
     def training_begins(self) -> None:
-        """Raises MachineFault when the Trainer did not build the backend that was asked for."""
+        """
+        Raises:
+            MachineFault: the Trainer did not build the backend that was asked for, or the script's optimizer was built
+                before the model was sharded.
+        """
         self._journal.phase("training")
         trainer = self._trainer
         cell = self._run.cell.model_copy(update={"clip": float(trainer.args.max_grad_norm or 0)})
@@ -152,6 +157,9 @@ class TrainerMeter:
             optimizer = optimizer.optimizer  # accelerate's and DeepSpeed's wrappers
         sharded = cell.backend.backend in ("fsdp", "fsdp2")
         model = trainer.model_wrapped if sharded else self._model
+        trained = sum(parameter.requires_grad for parameter in model.parameters())
+        if sharded and len(foreign_parameters(model, optimizer)) == trained:
+            raise MachineFault("the optimizer holds none of the sharded parameters: it was built before the sharding")
         parts = Parts(model, trainer.model_wrapped, optimizer, self._probe, mode)
         self.engine = backend_module(cell).ENGINE(parts, cell, self.world.device)
         self._between.start()
@@ -187,9 +195,7 @@ class TrainerMeter:
                 built=lap.compiled or self.steps == 0,
             )
         )
-        self._first_loss = loss if self._first_loss is None else self._first_loss
-        if not math.isfinite(loss) or exploded(loss, self._first_loss):
-            raise DivergedError(f"step {self.steps}: loss {loss}, from {self._first_loss} at the first step")
+        self._guard.check(self.steps, loss)
         if self.steps >= self._run.warmup_steps:
             self._cpu_seconds.append(lap.cpu_seconds)
         self.steps += 1

@@ -11,17 +11,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cluster.leader import Hosts
 from harness.machine import Fingerprint, fingerprint_under
-from harness.store import read_record, write_record
-from harness.train.agent import SPEC_FILE, Agent, Torchrun, last_words, torchrun_log
+from harness.store import RUN_FILE, read_record, write_record
+from harness.train.agent import SPEC_FILE, Agent, Hosts, Torchrun, last_words, torchrun_log
 from harness.train.ending import gather_figures
 from harness.train.journal import LOGS, failure_file, report_file
 from harness.train.outcome import Evidence, TorchrunReport, judge, late_rank, read_torchrun_report
 from harness.train.records import AgentEnd, Failure, HostRecord, Outcome, RankFailure, RunRecord, RunSpec, StepRow
 from harness.train.watch import StepsFollower, dump_stacks
 
-RUN_FILE = "run.json"
 _PEER_SECONDS = 10.0
 """How long the other hosts may take to notice by themselves that the ranks of one have failed."""
 

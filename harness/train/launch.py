@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from harness.cluster.leader import Hosts
 from harness.machine import Fingerprint
+from harness.train.agent import Hosts
 from harness.train.ending import read_steps
 from harness.train.group import ProcessGroup
 from harness.train.journal import latest_checkpoint

@@ -44,6 +44,21 @@ def exploded(loss: float, first_loss: float) -> bool:
     return loss > EXPLOSION * max(1.0, first_loss)
 
 
+class LossGuard:
+    """Looks at every step's loss and gradient norm, the same numbers on all ranks."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def check(self, step: int, loss: float, norm: float = 0.0) -> None:
+        """Raises DivergedError."""
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise DivergedError(f"step {step}: loss {loss}, gradient norm {norm}")
+        self._first = loss if self._first is None else self._first
+        if exploded(loss, self._first):
+            raise DivergedError(f"step {step}: loss {loss:.3g}, from {self._first:.3g} at the first step")
+
+
 @dataclass(frozen=True)
 class LoopResult:
     """What only the process itself can know of its steps. Peaks and CPU time are of the steps after warm-up."""
@@ -91,7 +106,7 @@ class Steps:
     first: int = 0
     """The first step this process makes."""
     _turn: int | None = None
-    _first_loss: float | None = None
+    _guard: LossGuard = field(default_factory=LossGuard)
     _cpu_seconds: list[float] = field(default_factory=list)
     _counter: CollectiveCounter | None = None
 
@@ -141,17 +156,9 @@ class Steps:
                 built=lap.compiled or step == self.first,
             )
         )
-        self._check(step, loss, norm)
+        self._guard.check(step, loss, norm)
         if step - self.first >= self.run.warmup_steps:
             self._cpu_seconds.append(lap.cpu_seconds)
-
-    def _check(self, step: int, loss: float, norm: float) -> None:
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise DivergedError(f"step {step}: loss {loss}, gradient norm {norm}")
-        if self._first_loss is None:
-            self._first_loss = loss
-        if exploded(loss, self._first_loss):
-            raise DivergedError(f"step {step}: loss {loss:.3g}, from {self._first_loss:.3g} at the first step")
 
     def checkpoint_due(self, done: int) -> bool:
         """Whether one belongs after the first `done` steps."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 from statistics import median
 
+from harness.statistics.moments import of_all
 from harness.train.records import Speed, StepRow
 
 FEWEST_STEPS = 6
@@ -79,7 +80,7 @@ def _slowest(rows: Sequence[StepRow]) -> StepRow:
             "backward_seconds": busiest.backward_seconds,
             "optimizer_seconds": busiest.optimizer_seconds,
             "skew_seconds": _skew(rows) if len(rows) > 1 else rows[0].skew_seconds,
-            "joules": _whole(row.joules for row in rows),
+            "joules": of_all((row.joules for row in rows), sum),
             "built": any(row.built for row in rows),
         }
     )
@@ -100,13 +101,6 @@ def _skew(rows: Sequence[StepRow]) -> float | None:
     return float(max(max(at) - min(at) for at in ends))
 
 
-def _whole(parts: Iterable[float | None]) -> float | None:
-    """The sum; None when a part is missing."""
-    found = list(parts)
-    known = [part for part in found if part is not None]
-    return sum(known) if len(known) == len(found) else None
-
-
 def measured(rows: Sequence[StepRow], warmup_steps: int) -> list[StepRow]:
     """The rows that count: made by this attempt, its first `warmup_steps` dropped (a fresh process warms up again)."""
     return [row for row in rows if not row.resumed][warmup_steps:]
@@ -121,17 +115,17 @@ def speed(rows: Sequence[StepRow], warmup_steps: int, cpu_seconds_per_step: floa
     if not kept or cpu_seconds_per_step is None:
         return None
     seconds, samples = [row.step_seconds for row in kept], sum(row.samples for row in kept)
-    joules = _whole(row.joules for row in kept)
+    joules = of_all((row.joules for row in kept), sum)
     return Speed(
         warmup_steps=warmup_steps,
         measured_steps=len(kept),
         median_step_seconds=median(seconds),
         p95_step_seconds=percentile(seconds, 0.95),
         p99_step_seconds=percentile(seconds, 0.99),
-        median_forward_seconds=_median([row.forward_seconds for row in kept]),
-        median_backward_seconds=_median([row.backward_seconds for row in kept]),
-        median_optimizer_seconds=_median([row.optimizer_seconds for row in kept]),
-        median_skew_seconds=_median([row.skew_seconds for row in kept]),
+        median_forward_seconds=of_all((row.forward_seconds for row in kept), median),
+        median_backward_seconds=of_all((row.backward_seconds for row in kept), median),
+        median_optimizer_seconds=of_all((row.optimizer_seconds for row in kept), median),
+        median_skew_seconds=of_all((row.skew_seconds for row in kept), median),
         median_data_seconds=median(row.data_seconds for row in kept),
         samples_per_second=samples / sum(seconds),
         tokens_per_second=sum(row.tokens for row in kept) / sum(seconds),
@@ -141,11 +135,6 @@ def speed(rows: Sequence[StepRow], warmup_steps: int, cpu_seconds_per_step: floa
         built_steps=[row.step for row in kept if row.built],
         turn_step_seconds=_by_turn(kept),
     )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known and len(known) == len(values) else None
 
 
 def _by_turn(rows: Sequence[StepRow]) -> list[float]:

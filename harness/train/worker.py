@@ -40,14 +40,14 @@ from harness.backends.base import Trained
 from harness.backends.modules import checkpoint_layers, weights_sha256
 from harness.data.dataset import Batches, Dataset, open_dataset
 from harness.data.state_prompt import with_state_in_prompt
-from harness.models import build, input_shape
+from harness.models import build, build_on_meta, input_shape
 from harness.models.base import VLA
 from harness.models.flops import count
 from harness.models.formats.transfer import load_checkpoint
 from harness.plan import RunKind
 from harness.policies.card import WEIGHTS_FILE, write_card
-from harness.simulate.memory import activation_bytes
 from harness.store import folder_bytes, read_record, remove_folder, write_record
+from harness.train.activations import activation_bytes
 from harness.train.facts import Workload
 from harness.train.loop import DivergedError, LoopResult, Steps, train
 from harness.train.memory import limit_address_space, peak_resident_bytes
@@ -71,6 +71,9 @@ _PEER_TROUBLE = (
     "remote process exited or there was a network error",
 )
 """What gloo, NCCL and the store say when another rank is gone or late."""
+
+_LOOKS_AT_VALUES = (NotImplementedError, RuntimeError, TypeError)
+"""What a model that looks at values raises on `meta`."""
 
 _NO_MEMORY = ("can't allocate memory", "out of memory")
 """What PyTorch's CPU and CUDA allocators say in errors that are not of a class of their own."""
@@ -232,22 +235,22 @@ class Training:
         counted = []
         for recompute in (False, self.cell.activation_checkpointing):
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                model = build(self.cell.model, self.cell.size, self.cell.layout)
+                model = build_on_meta(self.cell.model, self.cell.size, self.cell.layout)
                 model.freeze(self.cell.frozen)
                 if recompute:
                     checkpoint_layers(model)
                 try:
                     counted.append(count(model).training)
-                except (NotImplementedError, RuntimeError, TypeError):
+                except _LOOKS_AT_VALUES:
                     return None, None
         return counted[0], counted[1]
 
     def count_activations(self) -> int | None:
         """Before any backend has changed torch. None as for `count_flops`."""
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            model = build(self.cell.model, self.cell.size, self.cell.layout)
-        with torch.random.fork_rng(devices=[]), suppress(NotImplementedError, RuntimeError, TypeError):
-            return activation_bytes(model, self.cell)
+        with torch.random.fork_rng(devices=[]):
+            model = build_on_meta(self.cell.model, self.cell.size, self.cell.layout)
+            with suppress(*_LOOKS_AT_VALUES):
+                return activation_bytes(model, self.cell)
         return None
 
     def train_native(self, model: VLA, steps: Steps) -> LoopResult:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 
+from harness.compare.results import model_key
 from harness.errors import HarnessError
 from harness.plan import Plan, PlannedRun
-from harness.store import ResultFolder, Store, read_record, write_atomically, write_record
+from harness.store import ResultFolder, Store, read_record, write_record
 from harness.validate.records import Row, Trial, Validation, unsupported_trial
 from harness.validate.request import REFERENCE, cell_key
 from harness.validate.trial import Trials
@@ -24,10 +24,9 @@ def open_result(validation: Validation, plan: Plan, store: Store, command: str) 
             continue
         if read_record(result.validation_file, Validation) == validation and rows_left(validation, result):
             return result
-    result = store.result(plan.suite, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{plan.digest()[:6]}")
-    write_atomically(result.command_file, command + "\n")
+    result = store.new_result(plan.suite, plan.digest(), command)
     write_record(result.validation_file, validation)
-    write_record(result.plan_file, plan)  # last: a folder without a plan is not a result
+    write_record(result.plan_file, plan)
     return result
 
 
@@ -101,7 +100,7 @@ def _groups(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _reference(plan: Plan, run: PlannedRun) -> PlannedRun:
     """The reference run of the same model."""
-    label = f"{run.cell.label.split('-', 1)[0]}-{cell_key(REFERENCE, 'native')}"
+    label = f"{model_key(run.cell.label)}-{cell_key(REFERENCE, 'native')}"
     for other in plan.runs:
         if other.cell.label == label:
             return other

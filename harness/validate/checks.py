@@ -8,6 +8,7 @@ from harness.backends.trainer import MODES
 from harness.compare.sharding import judge_sharding
 from harness.compare.verdict import Verdict
 from harness.plan import Cell
+from harness.policies.card import WEIGHTS_FILE
 from harness.store import folder_bytes
 from harness.train.facts import InForce
 from harness.train.journal import CHECKPOINTS, EXPORT, checkpoint_folder
@@ -53,7 +54,7 @@ def not_reached(detail: str) -> Answer:
 def training(record: RunRecord) -> Answer:
     """It ended well, as the backend that was asked for, on so many ranks, each with its share of the parameters."""
     if record.outcome is not Outcome.OK:
-        return failed(f"{record.outcome}: {record.failure.reason if record.failure else 'no reason is recorded'}")
+        return failed(f"{record.outcome}: {_reason(record)}")
     assert record.in_force is not None
     fault = _impostor(record.run.cell, record.in_force)
     if fault is not None:
@@ -166,7 +167,7 @@ def resume(
 
 
 def weights(attempt: Path) -> Path:
-    return attempt / EXPORT / "model.safetensors"
+    return attempt / EXPORT / WEIGHTS_FILE
 
 
 def export(attempt: Path, reference: Path | None, precision: str) -> Answer:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from harness.machine import Fingerprint
 from harness.records import Record
-from harness.store import write_record
+from harness.store import RUN_FILE, write_record
 from harness.train.ending import gather_figures
-from harness.train.group import RUN_FILE
 from harness.train.journal import report_file
 from harness.train.launch import launch
 from harness.train.records import Outcome, RunSpec

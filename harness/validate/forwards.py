@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from harness.backends.modules import dtype_name
 from harness.validate.findings import Finding, place
 from harness.validate.subject import Subject
 from harness.validate.tracing import Mix, Read
@@ -147,14 +148,14 @@ def loss_in_float32(subject: Subject) -> list[Finding]:
     In bfloat16 a loss of 6 is known to 0.03, and no two backends can be told apart by it.
     """
     dtype = subject.sharded.loss_dtype
-    if dtype in (None, torch.float32):
+    if dtype is None or dtype is torch.float32:
         return []
     return [
         Finding(
             rule="loss-in-float32",
             where=place(""),
             severity="error",
-            why=f"with bfloat16 parameters the loss is {str(dtype).removeprefix('torch.')}, too coarse to compare",
+            why=f"with bfloat16 parameters the loss is {dtype_name(dtype)}, too coarse to compare",
             change="cast the prediction with .float() before the loss, and keep targets in float32",
         )
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.report.table import Table
 from harness.validate.records import CHECKS, Answer, Check, Trial
 
 _ORDER = ("FAILED", "UNSUPPORTED", "not reached", "ok")
@@ -34,18 +35,11 @@ def _versions(versions: dict[str, str]) -> str:
 
 
 def _of_model(model: str, trials: list[Trial]) -> str:
-    rows = [["backend", "stack", *CHECKS], *(_row(trial) for trial in trials)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    reasons = [f"- {trial.row.backend}, {trial.row.stack}: {text}" for trial in trials for text in _reasons(trial)]
-    return f"### {model}\n\n" + "\n".join(lines) + ("\n\n" + "\n".join(reasons) if reasons else "")
-
-
-def _row(trial: Trial) -> list[str]:
-    return [trial.row.backend, trial.row.stack, *(_short(check, trial) for check in CHECKS)]
+    table = Table(["backend", "stack", *CHECKS], reading="")
+    for trial in trials:
+        table.add(trial.row.backend, trial.row.stack, *(_short(check, trial) for check in CHECKS))
+        table.notes += [f"{trial.row.backend}, {trial.row.stack}: {text}" for text in _reasons(trial)]
+    return f"### {model}\n\n{table.text()}"
 
 
 def _short(check: Check, trial: Trial) -> str:

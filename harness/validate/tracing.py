@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from harness.backends.modules import dtype_name
 from harness.data.batch import Batch
 from harness.models.base import VLA
 
@@ -209,7 +210,7 @@ class _Watch(TorchFunctionMode):
         dtypes = [leaf.dtype for leaf in floating]
         if len(set(dtypes)) < 2 or torch.is_autocast_enabled(floating[0].device.type):
             return arguments
-        kinds = tuple(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        kinds = tuple(dtype_name(dtype) for dtype in dtypes)
         self._trace.mixes.append(Mix(self._running.module, name, kinds, line))
         return tree_map(lambda leaf: leaf.to(dtypes[-1]) if any(leaf is one for one in floating) else leaf, arguments)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from harness.machine import Fingerprint
 from harness.plan import PlannedRun
-from harness.store import ResultFolder, read_record, remove_folder, write_record
-from harness.train.group import RUN_FILE
+from harness.store import RUN_FILE, ResultFolder, read_record, remove_folder, write_record
 from harness.train.journal import CHECKPOINTS, EXPORT, checkpoint_folder
 from harness.train.launch import launch, read_steps
 from harness.train.records import COMPLETE, Outcome, RunRecord, RunSpec, StepRow

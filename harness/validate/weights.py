@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import nn
 
+from harness.backends.modules import dtype_name
 from harness.validate.findings import Finding, place
 from harness.validate.subject import Subject
 from harness.validate.tracing import is_at_or_below
@@ -106,7 +106,7 @@ def mixed_unit_dtypes(subject: Subject) -> list[Finding]:
     for unit, examples in dtypes.items():
         if len(examples) > 1:
             odd = list(examples.values())[-1]
-            kinds = ", ".join(f"{name} is {_short(dtype)}" for dtype, name in examples.items())
+            kinds = ", ".join(f"{name} is {dtype_name(dtype)}" for dtype, name in examples.items())
             refuses = "FSDP" if len(trained[unit]) > 1 else "FSDP1"
             found.append(
                 Finding(
@@ -168,17 +168,6 @@ def unit_of(name: str, units: Iterable[str]) -> str:
     return max((path for path in units if is_at_or_below(name, path)), key=len, default="")
 
 
-def foreign_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Names of a model's trainable parameters that its optimizer does not update.
-
-    After sharding every one is a DTensor; an optimizer built before knows only their predecessors.
-    """
-    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return [
-        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in known
-    ]
-
-
 def _outermost_without(name: str, reached: list[str]) -> str:
     """The outermost module around a parameter in which none is reached; its owner's path if there is no such one."""
     owner = name.rpartition(".")[0]
@@ -189,7 +178,3 @@ def _outermost_without(name: str, reached: list[str]) -> str:
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from comparison_records import a_run
 
-from harness.backends.footprint import STRATEGIES, Strategy, static_bytes
+from harness.backends.footprint import STRATEGIES, Strategy, static_bytes, strategy_of
 from harness.backends.options import VARIANTS
-from harness.compare.sharding import divided, judge_sharding, strategy_of
+from harness.compare.sharding import divided, judge_sharding
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import Cell
 from harness.train.facts import ShardBytes
@@ -57,7 +57,7 @@ def judged(cell: Cell, shards: list[ShardBytes]) -> Judgement | None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cell_that_holds_what_its_formula_says_passes(strategy: Strategy, precision: Any) -> None:
     cell = a_cell(strategy, precision=precision)
-    assert strategy_of(cell) == strategy
+    assert strategy_of(cell.backend) == strategy
     found = judged(cell, [static_bytes(strategy, precision, N, T, RANKS)] * RANKS)
     if strategy == "ddp":
         assert found is None

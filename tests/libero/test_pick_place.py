@@ -7,6 +7,7 @@ from test_grasps import Table, box
 from harness.libero.expert.grasps import Grasp
 from harness.libero.expert.motion import OPEN, HandTarget
 from harness.libero.expert.pick_place import Phase, PickPlace, _tried_last
+from harness.libero.expert.places import free_spot
 
 DOWN = np.diag([1.0, -1.0, -1.0])
 
@@ -80,14 +81,11 @@ def test_what_is_lowered_keeps_its_height_off_its_line_until_the_arm_gets_no_nea
 
 
 def test_a_region_of_ones_own_is_used_in_its_middle_and_a_shared_one_leaves_room():
-    alone = PickPlace(Desk(ONE, thing=THING), ONE[0])
-    assert alone._free_spot("spot") == pytest.approx([0, 0])
-    first = PickPlace(Desk(TWO, thing=THING, other=box((0.06, 0.1, 0.05), at=(0, 0.4))), TWO[0])
-    offset = first._free_spot("spot")
+    assert free_spot(Desk(ONE, thing=THING), ONE[0]) == pytest.approx([0, 0])
+    offset = free_spot(Desk(TWO, thing=THING, other=box((0.06, 0.1, 0.05), at=(0, 0.4))), TWO[0])
     assert abs(offset[0]) == pytest.approx(0.7 * 0.08)
     there = box((0.06, 0.1, 0.05), at=(0.3 + offset[0], 0.2))
-    second = PickPlace(Desk(TWO, other=there, thing=THING), TWO[0])
-    assert abs(second._free_spot("spot")[0] - offset[0]) > 0.06
+    assert abs(free_spot(Desk(TWO, other=there, thing=THING), TWO[0])[0] - offset[0]) > 0.06
 
 
 def test_the_hand_brakes_near_its_target_and_presses_out_what_error_stays():

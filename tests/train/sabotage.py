@@ -17,6 +17,7 @@ from harness.train import worker
 if __name__ == "__main__":
     die_with_parent(parent_from_environment())
 
+import torch
 from torch import Tensor, nn
 
 from harness.backends.profile import FSDPProfile
@@ -62,6 +63,12 @@ class Stub(nn.Module):
 
 KIND, RANK, STEP = os.environ["FAULT"].split()
 REAL_BUILD, REAL_SHAPE, RealBatches = worker.build, worker.input_shape, worker.Batches
+REAL_BUILD_ON_META = worker.build_on_meta
+
+
+def on_meta() -> Stub:
+    with torch.device("meta"):
+        return Stub()
 
 
 class FaultyBatches(RealBatches):
@@ -90,6 +97,7 @@ class FaultyBatches(RealBatches):
 
 worker.Batches = FaultyBatches
 worker.build = lambda model, *rest: Stub() if model == "stub" else REAL_BUILD(model, *rest)
+worker.build_on_meta = lambda model, *rest: on_meta() if model == "stub" else REAL_BUILD_ON_META(model, *rest)
 worker.input_shape = lambda model, size: SHAPE if model == "stub" else REAL_SHAPE(model, size)
 
 if __name__ == "__main__":

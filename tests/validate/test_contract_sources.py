@@ -9,12 +9,14 @@ import pytest
 import torch
 from sound_model import Sound
 from torch.distributed.fsdp import fully_shard
+from typer.testing import CliRunner
 
+from harness.backends.optimizer import foreign_parameters
+from harness.cli import app
 from harness.errors import BadInput
 from harness.validate.contract import check_model
 from harness.validate.findings import Finding
 from harness.validate.sources import check_script
-from harness.validate.weights import foreign_parameters
 
 SCRIPT = """import os
 import torch
@@ -129,6 +131,18 @@ def test_a_script_that_is_not_there_or_is_no_python(tmp_path):
     (tmp_path / "odd.py").write_text("def main(:\n")
     with pytest.raises(BadInput, match=r"odd\.py.*expected Python, but: .*line 1"):
         check_script(tmp_path / "odd.py")
+
+
+def test_the_command_reads_scripts_and_ends_with_what_it_found(tmp_path):
+    (tmp_path / "bad.py").write_text("import torch\nmodel.to('cuda:0')\n")
+    (tmp_path / "good.py").write_text("from transformers import Trainer\nTrainer(model).train()\n")
+    good, bad, both = (
+        CliRunner().invoke(app, ["validate", *names])
+        for names in ([f"{tmp_path}/good.py"], [f"{tmp_path}/bad.py"], [f"{tmp_path}/good.py", "pi0"])
+    )
+    assert (good.exit_code, bad.exit_code) == (0, 12)
+    assert "it keeps the contract" in good.output and "error: fixed-device, where: bad.py" in bad.output
+    assert isinstance(both.exception, BadInput) and "training scripts alone" in str(both.exception)
 
 
 MODEL = """import torch

@@ -15,10 +15,10 @@ import numpy as np
 
 from harness.libero.expert.grasps import plan_grasps
 from harness.libero.expert.handles import hand_boxes
-from harness.libero.expert.motion import CLOSE, DOWN, HandTarget
+from harness.libero.expert.motion import CLEARANCE_M, CLOSE, DOWN, HandTarget
 from harness.libero.expert.overhead import way_out
 from harness.libero.expert.planner import Conjunct
-from harness.libero.expert.taking import CLEARANCE_M, Phase, Taking
+from harness.libero.expert.taking import Phase, Taking
 from harness.libero.geometry import Array, Boxes, boxes_of, yaw_rotation
 from harness.libero.world import World
 

@@ -14,6 +14,10 @@ POSITION_SCALE_M = 0.05
 ROTATION_SCALE_RAD = 0.5
 """An action of 1 asks for this much (robosuite's `osc_pose.json`, `output_max`)."""
 
+CLEARANCE_M = 0.02
+"""Between what is passed over and the lowest of what passes."""
+_RAMP_M = 0.015
+
 _POSITION_GAIN = 1.5
 _ROTATION_GAIN = 1.5
 """The controller covers about a quarter of a commanded step in one control period, so the error is over-asked; this
@@ -76,3 +80,12 @@ def _turns(wanted: Array, rotation: Array) -> list[Array]:
     """Rotation vectors to the wanted rotation and to its twin, the nearer first."""
     turns = [rotation_vector(twin @ rotation.T) for twin in (wanted, wanted * [-1.0, -1.0, 1.0])]
     return sorted(turns, key=lambda turn: float(np.linalg.norm(turn)))
+
+
+def sideways(hand: Array, anchor: Array, goal: Array, needed: float) -> Array:
+    """Where the hand may be by now (2,) on its way over to a goal, for which it must be `needed` metres high.
+
+    Held at the anchor until it nearly is, not where the hand is: a zero command lets the arm drift.
+    """
+    share = float(np.clip((hand[2] - (needed - CLEARANCE_M)) / _RAMP_M, 0.0, 1.0))
+    return np.asarray(anchor[:2] + share * (goal[:2] - anchor[:2]))

@@ -12,13 +12,13 @@ from enum import Enum
 import numpy as np
 
 from harness.libero.expert.grasps import FINGERTIP_BELOW_M, Grasp, lowest_free_site, plan_grasps
-from harness.libero.expert.motion import CLOSE, OPEN, HandTarget
+from harness.libero.expert.motion import CLEARANCE_M, CLOSE, OPEN, HandTarget, sideways
 from harness.libero.expert.overhead import way_out
+from harness.libero.expert.places import free_spot
 from harness.libero.expert.planner import Conjunct
 from harness.libero.geometry import Array
 from harness.libero.world import World
 
-_CLEARANCE_M = 0.02
 _ALIGNED_M, _MISALIGNED_M = 0.007, 0.015
 _ALIGNED_RAD = 0.1
 _REACHED_M = 0.006
@@ -42,8 +42,6 @@ _TURN_M = 0.1
 _LOST_STEPS = 3
 _ASTRAY = 1
 """So often a grasp is begun anew when the hand is pushed off its line on the way down."""
-_SHARED = 0.7
-"""Share of a region's half size within which things are put that share it."""
 _LOWERING_M, _CAREFUL_M = 0.1, 0.028
 """How far below itself the lowered hand is sent; near enough to go on correcting its sides once it was off its line."""
 _CORRIDOR_M = 0.07
@@ -156,7 +154,7 @@ class PickPlace:
     def _reach(self, hand: Array) -> HandTarget | None:
         grip, yaw = self._grip_pose()
         above = grip.copy()
-        above[2] = max(self._top(self._thing) + FINGERTIP_BELOW_M + _CLEARANCE_M, grip[2])
+        above[2] = max(self._top(self._thing) + FINGERTIP_BELOW_M + CLEARANCE_M, grip[2])
         if np.linalg.norm(hand[:2] - grip[:2]) < _ALIGNED_M and self._turned_to(yaw) and hand[2] < above[2] + 0.05:
             self._enter(Phase.DESCEND)
             return self._descend(hand)
@@ -198,7 +196,7 @@ class PickPlace:
             return self._retreat(hand)
         if np.any(self._aside):
             if np.linalg.norm(hand[:2] - self._anchor[:2]) > _ALIGNED_M * 1.5 and not self._stuck():
-                return HandTarget(np.append(self._anchor[:2], self._anchor[2] + _CLEARANCE_M), self._yaw, CLOSE)
+                return HandTarget(np.append(self._anchor[:2], self._anchor[2] + CLEARANCE_M), self._yaw, CLOSE)
             self._aside = np.zeros(2)
         goal = self._place(hand)
         hang = hand[2] - self._bottom(self._thing)
@@ -254,40 +252,8 @@ class PickPlace:
         _, thing, target = self._conjunct
         goal = self._world.position(target)[:2]
         if self._world.is_region(target):
-            goal = goal + self._free_spot(target)
+            goal = goal + free_spot(self._world, self._conjunct)
         return np.asarray(goal + hand[:2] - self._world.position(thing)[:2])
-
-    def _free_spot(self, region: str) -> Array:
-        """Offset (2,) within a region, away from objects that already lie there; zero in one that is this object's
-        alone. What stands on a region beside others is put where their outlines stay apart."""
-        centre, half = self._world.position(region)[:2], self._world.half_size(region)[:2]
-        own = self._outline(self._thing) - self._world.position(self._thing)[:2]
-        lying = [
-            name
-            for name in self._world.movable
-            if name not in (self._thing, self._world.parent(region))
-            and np.all(np.abs(self._world.position(name)[:2] - centre) < half)
-        ]
-        if self._conjunct[0] == "on":
-            sharers = sum(conjunct[2:] == (region,) for conjunct in self._world.goal)
-            if not lying:
-                narrow = np.argmin(own[1] - own[0])
-                return np.where(np.arange(2) == narrow, _SHARED * half, 0.0) if sharers > 1 else np.zeros(2)
-            spots = _SHARED * half * np.array([(x, y) for x in np.linspace(-1, 1, 9) for y in np.linspace(-1, 1, 9)])
-            gaps = [_gap(own + centre + spot, [self._outline(name) for name in lying]) for spot in spots]
-            worth = np.minimum(gaps, _CLEARANCE_M) - 0.1 * np.linalg.norm(spots, axis=1)
-            return np.asarray(spots[int(np.argmax(worth))])
-        if not lying:
-            return np.zeros(2)
-        spots = 0.45 * half * np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
-        there = [self._world.position(name)[:2] - centre for name in lying]
-        room = [min(float(np.linalg.norm(spot - offset)) for offset in there) for spot in spots]
-        return np.asarray(spots[int(np.argmax(room))])
-
-    def _outline(self, name: str) -> Array:
-        """Lowest and highest x and y that an object covers: (2, 2)."""
-        shapes = self._world.shapes(name)[:, :, :2]
-        return np.array([shapes.min(axis=(0, 1)), shapes.max(axis=(0, 1))])
 
     def _over(self, hand: Array, goal: Array, hang: float) -> Array:
         """The next point on a way to `goal` (3,) that passes above everything between; `hang` is what hangs below."""
@@ -300,15 +266,13 @@ class PickPlace:
                 lowest, highest = self._world.shapes(body).min(axis=1), self._world.shapes(body).max(axis=1)
                 under = np.all(lowest[:, :2] < high, axis=1) & np.all(highest[:, :2] > low, axis=1)
                 clear = max(clear, float(highest[under, 2].max(initial=-np.inf)))
-        needed = max(clear + hang, float(self._anchor[2]) if holding else -np.inf) + _CLEARANCE_M
-        if hand[2] < needed - _CLEARANCE_M and self._stalled():
+        needed = max(clear + hang, float(self._anchor[2]) if holding else -np.inf) + CLEARANCE_M
+        if hand[2] < needed - CLEARANCE_M and self._stalled():
             self._ceiling = float(hand[2])  # the arm reaches no higher here: over it goes, as high as it can
         needed = min(needed, self._ceiling)
         near = float(np.linalg.norm(hand[:2] - goal[:2])) < 0.03
         height = max(goal[2], needed) if not near or not np.isfinite(goal[2]) else goal[2]
-        share = 1.0 if near else float(np.clip((hand[2] - (needed - _CLEARANCE_M)) / 0.015, 0.0, 1.0))
-        # Held at the anchor, not where the hand is: a zero command lets the arm drift.
-        return np.append(self._anchor[:2] + share * (goal[:2] - self._anchor[:2]), height)
+        return np.append(sideways(hand, self._anchor, goal, -np.inf if near else needed), height)
 
     # --- facts -------------------------------------------------------------------------------------------
 
@@ -341,11 +305,6 @@ class PickPlace:
         """Whether the fingers have stopped moving."""
         openings = self._openings
         return len(openings) == openings.maxlen and max(openings) - min(openings) < _STEADY_OPENING_M
-
-
-def _gap(outline: Array, others: list[Array]) -> float:
-    """Room between an outline (2, 2) and the nearest of others; negative where they overlap."""
-    return min(float(np.max([outline[0] - other[1], other[0] - outline[1]])) for other in others)
 
 
 def _tried_last(planned: list[Grasp], failed: list[Grasp]) -> list[Grasp]:

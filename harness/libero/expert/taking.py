@@ -12,11 +12,10 @@ from enum import Enum
 import numpy as np
 
 from harness.libero.expert.handles import hand_boxes
-from harness.libero.expert.motion import CLOSE, OPEN, HandTarget, turn_towards
+from harness.libero.expert.motion import CLEARANCE_M, CLOSE, OPEN, HandTarget, sideways, turn_towards
 from harness.libero.geometry import Array, Boxes
 from harness.libero.world import World
 
-CLEARANCE_M = 0.02
 _CORRIDOR_M = 0.08
 """Half width of the swept path that must be cleared from above: about the turned hand's."""
 _NEAR_M = 0.03
@@ -229,9 +228,7 @@ class Taking(ABC):
         under &= np.all(boxes.centres[:, :2] + reach[:, :2] > low, axis=1)
         clear = float((boxes.centres + reach)[under, 2].max(initial=-np.inf))
         needed = min(max(clear + max(hang, _hang(now), _hang(rotation)) + CLEARANCE_M, goal[2]), self._ceiling)
-        share = float(np.clip((hand[2] - (needed - CLEARANCE_M)) / 0.015, 0.0, 1.0))
-        # Held at the anchor, not where the hand is: a zero command lets the arm drift.
-        return np.append(self._anchor[:2] + share * (goal[:2] - self._anchor[:2]), needed)
+        return np.append(sideways(hand, self._anchor, goal, needed), needed)
 
 
 def _hang(rotation: Array) -> float:
