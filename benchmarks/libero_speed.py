@@ -5,22 +5,30 @@
 
 The standard loop is the package's unmodified `OffScreenRenderEnv`: hard reset for every episode, both cameras at every
 step. Ends with 1 when the geometric mean over the task suites is below 7, or two workers give less than 1.7 times
-one worker's rate. Both loops must end in the same simulator state, to the bit.
+one worker's rate. Both loops must end in the same simulator state and see the same pixels at every look, to the bit.
+
+Each loop has a process of its own, and while one plays the other waits. In one process the standard loop's resets would
+free the other's textures and meshes (robosuite frees by number, in whichever OpenGL context is current), and a scene
+without its meshes renders several times faster.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import multiprocessing
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.synchronize import Barrier
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
+from harness.libero.perception import images_sha256
 from harness.libero.protocol import preset
 from harness.libero.scene import NEUTRAL, Scene, _standard_environment, episode_seed
 from harness.libero.tasks import evaluation_states, task
@@ -89,6 +97,18 @@ class Counted:
         return getattr(self._mujoco, name)
 
 
+@dataclass(frozen=True)
+class Played:
+    """How an episode ended, and what was seen at its looks."""
+
+    state: np.ndarray
+    looks: list[dict[str, np.ndarray]]
+
+    def sha256(self) -> str:
+        pixels = [str(images_sha256(look)).encode() for look in self.looks]
+        return hashlib.sha256(b"".join([self.state.tobytes(), *pixels])).hexdigest()
+
+
 class Ours:
     def __init__(self, task_suite: str, watch: Stopwatch | None) -> None:
         self.scene = Scene(task(task_suite, 0), PROTOCOL)
@@ -100,12 +120,14 @@ class Ours:
             for camera in PROTOCOL.cameras:
                 watch.wrap(domain._observables[f"{camera}_image"], "_sensor", "render")
 
-    def episode(self, task_suite: str, state: int) -> np.ndarray:
-        self.scene.reset(key_of(task_suite, state), look=True)
+    def episode(self, task_suite: str, state: int) -> Played:
+        looks = [self.scene.reset(key_of(task_suite, state), look=True).observation.images]
         for index, action in enumerate(actions(state), 1):
-            self.scene.step(action, look=index % REPLAN_STEPS == 0)
+            observation = self.scene.step(action, look=index % REPLAN_STEPS == 0)
             self.scene.success()
-        return self.scene.simulator_state()
+            if observation.images:
+                looks.append(observation.images)
+        return Played(self.scene.simulator_state(), looks)
 
 
 class Standard:
@@ -115,7 +137,7 @@ class Standard:
         self.states = evaluation_states(self.task)
         self.watch = watch
 
-    def episode(self, task_suite: str, state: int) -> np.ndarray:
+    def episode(self, task_suite: str, state: int) -> Played:
         environment, watch = self.environment, self.watch
         environment.seed(episode_seed(key_of(task_suite, state)))
         with watch.part("reset") if watch else _nothing():
@@ -128,10 +150,17 @@ class Standard:
                 watch.wrap(environment.env._observables[f"{camera}_image"], "_sensor", "render")
         environment.set_init_state(self.states[state])
         for _ in range(PROTOCOL.settle_steps):
-            environment.step(NEUTRAL)
-        for action in actions(state):
-            environment.step(action)
-        return np.asarray(environment.get_sim_state())
+            raw, *_ = environment.step(NEUTRAL)
+        looks = [_images(raw)]
+        for index, action in enumerate(actions(state), 1):
+            raw, *_ = environment.step(action)
+            if index % REPLAN_STEPS == 0:
+                looks.append(_images(raw))
+        return Played(np.asarray(environment.get_sim_state()), looks)
+
+
+def _images(raw: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {camera: raw[f"{camera}_image"][::-1, ::-1] for camera in PROTOCOL.cameras}
 
 
 @contextmanager
@@ -139,59 +168,81 @@ def _nothing() -> Any:
     yield
 
 
-def against_the_standard_loop(task_suite: str, rounds: int, watched: bool) -> tuple[list[float], list[float], Any]:
-    """Seconds per episode of both loops, in turns."""
-    watches = (Stopwatch(), Stopwatch()) if watched else (None, None)
-    ours, standard = Ours(task_suite, watches[0]), Standard(task_suite, watches[1])
-    ours.episode(task_suite, 49)  # compiled functions and caches are warm on both sides
-    standard.episode(task_suite, 49)
-    for watch in watches:
-        if watch is not None:
-            watch.seconds = dict.fromkeys(PARTS, 0.0)
-    taken: tuple[list[float], list[float]] = ([], [])
-    for state in range(rounds):
-        ends = []
-        for loop, seconds in zip((ours, standard), taken, strict=True):
-            start = time.perf_counter()
-            ends.append(loop.episode(task_suite, state))
-            seconds.append(time.perf_counter() - start)
-        if not np.array_equal(*ends):
-            sys.exit(f"{task_suite}, initial state {state}: the two loops ended in different states")
-    for watch, seconds in zip(watches, taken, strict=True):
-        if watch is not None:
-            watch.seconds["rest"] = sum(seconds) - sum(watch.seconds.values())
-    return *taken, watches
-
-
-def work(task_suite: str, episodes: int, ready: Barrier, answers: Any) -> None:
-    loop = Ours(task_suite, None)
-    loop.episode(task_suite, 49)
-    for _ in range(2):
-        ready.wait()
+def work(loop_of: type[Ours] | type[Standard], task_suite: str, watched: bool, orders: Connection) -> None:
+    """A process with one loop: plays the initial states it is sent, and answers with a `Turn` for each list of them."""
+    watch = Stopwatch() if watched else None
+    loop = loop_of(task_suite, watch)
+    loop.episode(task_suite, 49)  # compiled functions and caches are warm
+    if watch is not None:
+        watch.seconds = dict.fromkeys(PARTS, 0.0)
+    orders.send(None)
+    while states := orders.recv():
         start = time.perf_counter()
-        for state in range(episodes):
-            loop.episode(task_suite, state)
-        answers.put(time.perf_counter() - start)
-        ready.wait()
+        played = [loop.episode(task_suite, state) for state in states]
+        seconds = time.perf_counter() - start
+        orders.send(Turn(seconds, [episode.sha256() for episode in played], watch.seconds if watch else None))
 
 
-def scaling(task_suite: str, episodes: int) -> float:
-    """Two workers' rate over one's, on two cores; one after the other, each with its own processes."""
-    rates = {count: _rate(task_suite, count, episodes) for count in (1, 2)}
-    return rates[2] / rates[1]
+@dataclass(frozen=True)
+class Turn:
+    """What a process did at one order."""
+
+    seconds: float
+    sha256s: list[str]
+    parts: dict[str, float] | None
+    """Seconds in each part since the first order; None when there is no watch."""
 
 
-def _rate(task_suite: str, workers: int, episodes: int) -> float:
+@contextmanager
+def processes(loops: list[type[Ours] | type[Standard]], task_suite: str, watched: bool) -> Iterator[list[Connection]]:
+    """One for each loop, warm and waiting; the connections to them."""
     context = multiprocessing.get_context("spawn")
-    ready, answers = context.Barrier(workers), context.Queue()
+    pipes = [context.Pipe() for _ in loops]
+    running = [
+        context.Process(target=work, args=(loop, task_suite, watched, there), daemon=True)
+        for loop, (_, there) in zip(loops, pipes, strict=True)
+    ]
+    ends = [here for here, _ in pipes]
     with one_thread_each():
-        processes = [context.Process(target=work, args=(task_suite, episodes, ready, answers)) for _ in range(workers)]
-        for process in processes:
+        for process in running:
             process.start()
-    seconds = [answers.get() for _ in range(2 * workers)]
-    for process in processes:
+    for end in ends:
+        end.recv()
+    yield ends
+    for end in ends:
+        end.send([])
+    for process in running:
         process.join()
-    return workers * episodes / (sum(seconds) / len(seconds))
+
+
+def against_the_standard_loop(task_suite: str, rounds: int, watched: bool) -> tuple[list[Turn], list[Turn]]:
+    """An episode of each loop per round, in turns; whoever ended the last round begins the next."""
+    turns: tuple[list[Turn], list[Turn]] = ([], [])
+    with processes([Ours, Standard], task_suite, watched) as ends:
+        for state in range(rounds):
+            for place in (0, 1) if state % 2 == 0 else (1, 0):
+                ends[place].send([state])
+                turns[place].append(ends[place].recv())
+            if turns[0][-1].sha256s != turns[1][-1].sha256s:
+                sys.exit(
+                    f"{task_suite}, initial state {state}: the two loops differ in the last state or in some pixel"
+                )
+    return turns
+
+
+def scaling(task_suite: str, episodes: int, rounds: int = 4) -> float:
+    """Two workers' rate over one's, on two cores: one alone and both together take turns, in balanced order."""
+    gains = []
+    with processes([Ours, Ours], task_suite, watched=False) as ends:
+        for number in range(rounds):
+            seconds = {}
+            for count in (1, 2) if number % 2 == 0 else (2, 1):
+                for end in ends[:count]:
+                    end.send(list(range(episodes)))
+                seconds[count] = float(np.mean([end.recv().seconds for end in ends[:count]]))
+            gains.append(2 * seconds[1] / seconds[2])
+            print(f"one worker {seconds[1]:.2f} s, two {seconds[2]:.2f} s for {episodes} episodes each", flush=True)
+    return math.exp(np.mean(np.log(gains)))
 
 
 def table(rows: list[list[str]]) -> str:
@@ -213,14 +264,16 @@ def main() -> int:
     parts = [["seconds per episode", "loop", *PARTS]]
     ratios = []
     for task_suite in chosen.task_suites:
-        ours, standard, watches = against_the_standard_loop(task_suite, chosen.rounds, chosen.where)
+        turns = against_the_standard_loop(task_suite, chosen.rounds, chosen.where)
+        ours, standard = ([turn.seconds for turn in mine] for mine in turns)
         ratio = math.exp(np.mean(np.log(standard)) - np.mean(np.log(ours)))
         ratios.append(ratio)
         rows.append([task_suite, f"{np.mean(standard):.2f}", f"{np.mean(ours):.2f}", f"{ratio:.1f}×"])
         print(" ".join(rows[-1]), flush=True)
-        for name, watch in zip(("ours", "standard"), watches, strict=True):
-            if watch is not None:
-                parts.append([task_suite, name, *(f"{watch.seconds[part] / chosen.rounds:.2f}" for part in PARTS)])
+        for name, mine in zip(("ours", "standard"), turns, strict=True):
+            if spent := mine[-1].parts:
+                spent["rest"] = sum(turn.seconds for turn in mine) - sum(spent.values())
+                parts.append([task_suite, name, *(f"{spent[part] / chosen.rounds:.2f}" for part in PARTS)])
     mean = math.exp(np.mean(np.log(ratios)))
     print(table(parts if chosen.where else rows))
     print(f"geometric mean: {mean:.1f} (at least {LEAST_RATIO})")
@@ -235,5 +288,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with one_thread_each():
-        sys.exit(main())
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend, 6 to 12 minutes on 2 idle cores
+    python benchmarks/overhead.py                      # every native backend, about 12 minutes on 2 idle cores
     python benchmarks/overhead.py --backends ddp,zero3 --rounds 40
 
 Prints, for every backend, the ratio of wall time (harness over bare) with its 95 % interval, the same of CPU time, and
@@ -29,7 +29,7 @@ from harness.plan import Cell, PlannedRun, RunKind
 from harness.statistics.interval import Interval
 from harness.statistics.ratios import paired_ratio
 from harness.train.launch import launch_in_turns
-from harness.train.records import Outcome, RunSpec
+from harness.train.records import Outcome, RunSpec, StepRow
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "ddp": {"backend": "ddp"},
@@ -69,11 +69,10 @@ class Cost:
 def measure(backend: str, options: argparse.Namespace, folder: Path) -> Cost:
     """Runs the two loops in turns. Raises SystemExit when one of them does not end well."""
     specs = [spec(backend, name, options, folder) for name in ("harness", BARE)]
-    started = time.process_time()
+    launcher = CpuBetweenSteps()
     records = launch_in_turns(
-        specs, fingerprint(), hang_seconds=300.0, on_step=lambda _place, _row: None, worker="overhead_rank"
+        specs, fingerprint(), hang_seconds=300.0, on_step=launcher.step_made, worker="overhead_rank"
     )
-    launcher = time.process_time() - started
     turns = []
     for order, record in zip(specs, records, strict=True):
         expected = Outcome.CRASHED if order.run.cell.label.endswith(BARE) else Outcome.OK  # a bare rank reports nothing
@@ -81,17 +80,33 @@ def measure(backend: str, options: argparse.Namespace, folder: Path) -> Cost:
         if record.outcome is not expected or len(files) != options.ranks:
             raise SystemExit(f"{order.run.key}: {record.outcome}: {record.failure and record.failure.reason}")
         turns.append([json.loads(file.read_text()) for file in files])
-    return cost(turns[0], turns[1], launcher, options.turn_steps)
+    return cost(turns[0], turns[1], launcher.seconds, options.turn_steps)
+
+
+class CpuBetweenSteps:
+    """CPU time of this process, the launcher, from the first step that it hears of to the last."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self.seconds = 0.0
+
+    def step_made(self, _place: int, _row: StepRow) -> None:
+        now = time.process_time()
+        self._first = now if self._first is None else self._first
+        self.seconds = now - self._first
 
 
 def cost(harness: list[dict[str, Any]], bare: list[dict[str, Any]], launcher_cpu: float, turn_steps: int) -> Cost:
-    """From the notes of both loops' ranks; the first turn is the warm-up and left out."""
+    """From the notes of both loops' ranks; the first turn is the warm-up and left out.
+
+    The launcher follows both groups all the time, a run alone has it to itself: half of its time counts.
+    """
     figures = {}
     for place, name in ((0, "wall"), (1, "cpu")):
         ours, theirs = (_slowest(ranks, place) for ranks in (harness, bare))
         figures[name] = paired_ratio(_there_and_back(theirs), _there_and_back(ours))
     cpu = sum(seconds for rank in harness for _, seconds in rank["turns"])
-    own = sum(rank["own_cpu_seconds"] for rank in harness) + launcher_cpu
+    own = sum(rank["own_cpu_seconds"] for rank in harness) + launcher_cpu / 2
     return Cost(median(_slowest(bare, 0)) / turn_steps, figures["wall"], figures["cpu"], own / cpu)
 
 
@@ -131,7 +146,7 @@ def shown(interval: Interval) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--rounds", type=int, default=24, help="turns of each loop")
+    parser.add_argument("--rounds", type=int, default=64, help="turns of each loop")
     parser.add_argument("--turn-steps", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--micro-batch", type=int, default=8)

@@ -10,7 +10,7 @@ from harness.errors import HarnessError, MachineFault
 from harness.evaluate_progress import EvaluationProgress
 from harness.libero.executors import Executor
 from harness.libero.pool import ArmToPlay, evaluate
-from harness.libero.probe import check_settling
+from harness.libero.probe import check_scene
 from harness.libero.protocol import preset
 from harness.libero.records import ArmRecord, EpisodeRecord, Protocol
 from harness.machine import Fingerprint
@@ -38,7 +38,7 @@ def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fin
     assert plan.evaluation is not None
     protocol = protocol_of(plan.evaluation)
     if work.episodes >= PROBED_EPISODES and plan.evaluation.executor == "local":
-        _probe_physics(display)
+        _probe_scene(display)
     records = {part.arm.name: _arm_record(part.arm, protocol, result, machine) for part in work.arms}
     progress = EvaluationProgress(work, _recorded(result, plan), plan.evaluation, plan.gate.confidence)
 
@@ -69,11 +69,11 @@ def evaluate_arms(work: Evaluate, plan: Plan, result: ResultFolder, machine: Fin
     display.finish(f"{progress.spoken()} ({report.scenes} scenes compiled{lost})")
 
 
-def _probe_physics(display: Display) -> None:
-    check = check_settling()
-    if not check.ok:
-        raise MachineFault(f"{check.detail}: {check.mend}")
-    display.say(f"      physics: {check.detail}")
+def _probe_scene(display: Display) -> None:
+    for check in check_scene():
+        if not check.ok:
+            raise MachineFault(f"{check.detail}: {check.mend}")
+        display.say(f"      {check.name}: {check.detail}")
 
 
 def protocol_of(evaluation: Evaluation) -> Protocol:

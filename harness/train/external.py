@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from harness.backends import backend_module
@@ -121,6 +120,7 @@ class TrainerMeter:
     def __init__(self, trainer: Any, run: PlannedRun, journal: Journal) -> None:
         self._trainer, self._run, self._journal = trainer, run, journal
         self._model, self._probe = trainer.model, Probe(trainer.model)
+        self.world = World.present(trainer.args.device, float(trainer.args.ddp_timeout))
         self.workload = self._describe()
         self.steps = 0
         self._losses: list[Tensor] = []
@@ -133,10 +133,6 @@ class TrainerMeter:
         trainer.training_step = self._keeping_loss(trainer.training_step)
         keep_norms(trainer.accelerator, self._keep_norm)
         trainer.add_callback(_callback(self))
-
-    @property
-    def world(self) -> World:
-        return World(dist.get_rank(), dist.get_world_size(), self._trainer.args.device)
 
     @property
     def cpu_seconds_per_step(self) -> float | None:

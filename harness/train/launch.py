@@ -21,7 +21,8 @@ from harness.train.turns import Turns
 __all__ = ["latest_checkpoint", "launch", "launch_in_turns", "read_steps"]
 
 WORKER = "harness.train.worker"
-_POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.25
+"""Between two looks at a group: they cost processor time beside the steps that are being timed."""
 _START_SECONDS = 120.0
 """What importing and building may take before the first step, on top of `hang_seconds`; a busy machine is slow. As
 many times more for groups that start together."""
@@ -83,10 +84,7 @@ def launch_in_turns(
         for spec in _made_ready(specs, turns, hang_seconds + start_seconds):
             groups.append(ProcessGroup(spec, worker, fingerprint, hang_seconds, start_seconds, hosts))
         while running := [place for place, group in enumerate(groups) if group.record is None]:
-            if turns is None:
-                time.sleep(_POLL_SECONDS)
-            else:
-                turns.serve(_POLL_SECONDS)
+            _until_the_next_look(turns)
             for place in running:
                 waits = turns is not None and turns.waits(place)
                 groups[place].look(partial(on_step, place), waits)
@@ -104,6 +102,15 @@ def launch_in_turns(
         if turns is not None:
             turns.close()
     return [group.record for group in groups if group.record is not None]
+
+
+def _until_the_next_look(turns: Turns | None) -> None:
+    if turns is None:
+        time.sleep(_LOOK_SECONDS)
+        return
+    due = time.monotonic() + _LOOK_SECONDS
+    while (left := due - time.monotonic()) > 0:
+        turns.serve(left)
 
 
 def _made_ready(specs: Sequence[RunSpec], turns: Turns | None, patience: float) -> Iterator[RunSpec]:

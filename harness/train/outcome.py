@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from harness.train.records import Failure, Outcome, RankFailure
 
 _REPORTED = re.compile(r"rank\s*:\s*(\d+) \(local_rank.*?\n\s*exitcode\s*:\s*(-?\d+)")
-_WAITING_PLACES = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/", "harness/train/turns.py")
-"""Where a rank stands that waits for its peers: in a collective, in a backward whose hooks reduce gradients, or at
-the end of its turn."""
+_WAITING_PLACES = (
+    "torch/distributed/",
+    "torch/autograd/",
+    "deepspeed/comm/",
+    "harness/train/meeting.py",
+    "harness/train/turns.py",
+)
+"""Where a rank stands that waits for its peers: in a collective, in a backward whose hooks reduce gradients, between
+steps, or at the end of its turn."""
 
 
 @dataclass(frozen=True)

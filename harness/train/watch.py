@@ -21,7 +21,9 @@ class StepsFollower:
     """Reads what the ranks append, and hands on each step once, when all ranks have finished it."""
 
     def __init__(self, attempt: Path, ranks: int) -> None:
-        self._attempt, self._ranks = attempt, ranks
+        self._ranks = ranks
+        self._files = [steps_file(attempt, rank) for rank in range(ranks)]
+        self._phase_files = [phase_file(attempt, rank) for rank in range(ranks)]
         self._offsets, self._cut_off = [0] * ranks, [b""] * ranks
         self._pending: dict[int, list[StepRow]] = {}
         self._phases: list[str] = []
@@ -30,31 +32,37 @@ class StepsFollower:
 
     def poll(self, on_step: Callable[[StepRow], None]) -> bool:
         """Calls `on_step` with each newly finished step. True when some rank has shown a sign of life."""
-        grown = any([self._read(rank, on_step) for rank in range(self._ranks)])
-        phases = [_text(phase_file(self._attempt, rank)) for rank in range(self._ranks)]
+        if any([self._read(rank, on_step) for rank in range(self._ranks)]):
+            return True
+        phases = [_text(file) for file in self._phase_files]
         changed, self._phases = phases != self._phases, phases
-        return grown or changed
+        return changed
 
     def phase(self, rank: int) -> str:
         """What a rank last said it was doing."""
         return (self._phases[rank] if self._phases else "") or "starting"
 
     def _read(self, rank: int, on_step: Callable[[StepRow], None]) -> bool:
-        file = steps_file(self._attempt, rank)
-        with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
-            stream.seek(self._offsets[rank])
-            fresh = stream.read()
-            self._offsets[rank] += len(fresh)
-            *lines, self._cut_off[rank] = (self._cut_off[rank] + fresh).split(b"\n")
-            for line in lines:
-                row = StepRow.model_validate_json(line)
-                waiting = self._pending.setdefault(row.step, [])
-                waiting.append(row)
-                if len(waiting) == self._ranks:
-                    self.steps += 1
-                    on_step(merge_ranks([[row] for row in self._pending.pop(row.step)])[0])
-            return bool(fresh)
-        return False
+        """Opens the file anew each time: through a network's file system, what another host has appended since is seen
+        for certain only then."""
+        try:
+            with self._files[rank].open("rb", buffering=0) as stream:
+                stream.seek(self._offsets[rank])
+                fresh = stream.read()
+        except FileNotFoundError:
+            return False
+        self._offsets[rank] += len(fresh)
+        if not fresh:
+            return False
+        *lines, self._cut_off[rank] = (self._cut_off[rank] + fresh).split(b"\n")
+        for line in lines:
+            row = StepRow.model_validate_json(line)
+            waiting = self._pending.setdefault(row.step, [])
+            waiting.append(row)
+            if len(waiting) == self._ranks:
+                self.steps += 1
+                on_step(merge_ranks([[row] for row in self._pending.pop(row.step)])[0])
+        return True
 
 
 def ask_for_stacks(torchrun_pid: int) -> None:

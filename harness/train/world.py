@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from harness.errors import MachineFault
+from harness.train.meeting import Meeting
 
 
 @dataclass(frozen=True)
@@ -20,19 +22,38 @@ class World:
     rank: int
     ranks: int
     device: torch.device
+    meeting: Meeting | None = None
+    """Of ranks that are all on one host; those of several meet in collectives."""
+
+    @classmethod
+    def present(cls, device: torch.device, timeout_seconds: float) -> World:
+        """Of the process group there is. Every rank calls it at the same point.
+
+        Args:
+            timeout_seconds: how long a rank waits for its peers.
+        """
+        rank, ranks, meeting = dist.get_rank(), dist.get_world_size(), None
+        if ranks == int(os.environ["LOCAL_WORLD_SIZE"]):
+            meeting = Meeting(rank, ranks, _from_rank_0, timeout_seconds)
+        return cls(rank, ranks, device, meeting)
 
     def synchronise(self) -> None:
         """Returns when all ranks have come here with all their device work done."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        if self.meeting is not None:
+            self.meeting.mean(0.0)
+        elif self.device.type == "cuda":
             dist.barrier(device_ids=[self.device.index])
             torch.cuda.synchronize(self.device)
         else:
             dist.barrier()
 
     def mean(self, value: Tensor) -> float:
-        """Mean of a float32 scalar over ranks."""
-        total = value.clone()
+        """Mean of a float32 scalar over ranks, added up in float64."""
+        if self.meeting is not None:
+            return self.meeting.mean(float(value))
+        total = value.double()
         dist.all_reduce(total)
         return float(total) / self.ranks
 
@@ -64,6 +85,15 @@ def joined(collective_timeout_seconds: float) -> Iterator[World]:
         timeout=timedelta(seconds=collective_timeout_seconds),
         device_id=device if cuda else None,
     )
-    yield World(dist.get_rank(), dist.get_world_size(), device)
-    dist.barrier()
+    world = World.present(device, collective_timeout_seconds)
+    yield world
+    world.synchronise()
+    if world.meeting is not None:
+        world.meeting.close()
     dist.destroy_process_group()
+
+
+def _from_rank_0(text: str) -> str:
+    given: list[Any] = [text]
+    dist.broadcast_object_list(given)
+    return str(given[0])

@@ -1,4 +1,4 @@
-"""What is called out of view must be; that no pixel changes is in test_scene.py."""
+"""What is called out of view must be; that no pixel of LIBERO's scenes changes is in test_scene.py."""
 
 from types import SimpleNamespace
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.libero.culling import HIDDEN_GROUP, out_of_view, without
+from harness.libero.scene import choose_gl
 
 metres = st.floats(-2, 2)
 
@@ -14,7 +15,12 @@ metres = st.floats(-2, 2)
 def scene_of(positions, radii, angle_deg=45.0, camera_position=(0, 0, 0), rotation=None):
     rotation = np.eye(3) if rotation is None else rotation
     model = SimpleNamespace(
-        cam_fovy=np.array([angle_deg]), geom_rbound=np.array(radii), geom_group=np.ones(len(radii), dtype=int)
+        cam_fovy=np.array([angle_deg]),
+        geom_rbound=np.array(radii),
+        geom_group=np.ones(len(radii), dtype=int),
+        geom_matid=np.full(len(radii), -1),
+        geom_type=np.full(len(radii), 2),
+        mat_reflectance=np.zeros(0),
     )
     data = SimpleNamespace(
         geom_xpos=np.array(positions, dtype=float).reshape(-1, 3),
@@ -59,3 +65,59 @@ def test_hiding_is_undone_also_after_a_fault():
     except RuntimeError:
         pass
     assert model.geom_group.tolist() == [1, 1]
+
+
+MIRROR_ROOM = """
+<mujoco>
+  <asset>
+    <material name="mirror" reflectance="0.6" rgba="0.3 0.3 0.3 1"/>
+    <material name="dull" rgba="0.8 0.5 0.2 1"/>
+  </asset>
+  <worldbody>
+    <light pos="0 0 4" castshadow="false"/>
+    <geom name="stove" type="box" size="0.4 0.3 0.1" pos="0 0 0.1" euler="10 20 30" material="mirror"/>
+    {things}
+    {cameras}
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_no_pixel_changes_where_there_is_a_mirror():
+    """Things all around, and cameras above a box that reflects: some see things in it alone."""
+    choose_gl()
+    import mujoco
+
+    generator, cameras = np.random.default_rng(3), 24
+    things = "".join(
+        f'<geom type="box" size="0.2 0.3 0.1" pos="{x} {y} {z}" material="dull"/>'
+        for x, y, z in generator.uniform([-2, -2, 0.6], [2, 2, 2.5], size=(30, 3))
+    )
+    looks = "".join(
+        f'<camera name="{number}" pos="{x} {y} {z}" euler="{pitch} {roll} 0" fovy="50"/>'
+        for number, (x, y, z, pitch, roll) in enumerate(
+            generator.uniform([-0.3, -0.3, 0.5, -40, -40], [0.3, 0.3, 1, 40, 40], size=(cameras, 5))
+        )
+    )
+    model = mujoco.MjModel.from_xml_string(MIRROR_ROOM.format(things=things, cameras=looks))
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    in_the_mirror_alone = 0
+    with mujoco.Renderer(model, 96, 96) as renderer:
+
+        def image(camera):
+            renderer.update_scene(data, str(camera))
+            return renderer.render()
+
+        for camera in range(cameras):
+            seen, hidden = image(camera), out_of_view(model, data, camera)
+            assert hidden.any()
+            with without(model, hidden):
+                assert np.array_equal(image(camera), seen)
+            model_without_mirrors = SimpleNamespace(
+                cam_fovy=model.cam_fovy, geom_rbound=model.geom_rbound, geom_matid=np.full(model.ngeom, -1),
+                geom_type=model.geom_type, mat_reflectance=model.mat_reflectance,
+            )  # fmt: skip
+            with without(model, out_of_view(model_without_mirrors, data, camera)):
+                in_the_mirror_alone += not np.array_equal(image(camera), seen)
+    assert in_the_mirror_alone >= 3

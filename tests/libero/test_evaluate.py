@@ -148,22 +148,22 @@ def test_certainty_ends_an_arm_early_and_stays(result, evaluate, mark, played, w
     assert len(records(result, "server")) == played
 
 
-def test_the_physics_are_probed_before_a_long_evaluation_alone(result, evaluate, monkeypatch):
+def test_a_scene_is_probed_before_a_long_evaluation_alone(result, evaluate, monkeypatch):
     asked = []
 
     def probe(ok):
         def check():
             asked.append(ok)
-            return Check(name="settling", ok=ok, detail="bowl 6.2 cm off", mend=None if ok else "pip install mujoco")
+            return [Check(name="settling", ok=ok, detail="bowl 6.2 cm off", mend=None if ok else "pip install mujoco")]
 
         return check
 
     long = plan()
-    monkeypatch.setattr(harness.evaluate, "check_settling", probe(False))
+    monkeypatch.setattr(harness.evaluate, "check_scene", probe(False))
     monkeypatch.setattr(harness.evaluate, "PROBED_EPISODES", 20)
     with pytest.raises(MachineFault, match=r"bowl 6\.2 cm off: pip install mujoco"):
         evaluate(long, Server())
-    monkeypatch.setattr(harness.evaluate, "check_settling", probe(True))
-    assert "physics: bowl 6.2 cm off" in evaluate(long, Server())
+    monkeypatch.setattr(harness.evaluate, "check_scene", probe(True))
+    assert "settling: bowl 6.2 cm off" in evaluate(long, Server())
     evaluate(plan(states="20-28"), Server())
     assert asked == [False, True]
