@@ -129,6 +129,9 @@ class Ours:
                 looks.append(observation.images)
         return Played(self.scene.simulator_state(), looks)
 
+    def close(self) -> None:
+        self.scene.close()
+
 
 class Standard:
     def __init__(self, task_suite: str, watch: Stopwatch | None) -> None:
@@ -158,6 +161,11 @@ class Standard:
                 looks.append(_images(raw))
         return Played(np.asarray(environment.get_sim_state()), looks)
 
+    def close(self) -> None:
+        renderer = self.environment.env.sim._render_context_offscreen
+        renderer.con.free()
+        renderer.gl_ctx.free()
+
 
 def _images(raw: dict[str, Any]) -> dict[str, np.ndarray]:
     return {camera: raw[f"{camera}_image"][::-1, ::-1] for camera in PROTOCOL.cameras}
@@ -181,6 +189,7 @@ def work(loop_of: type[Ours] | type[Standard], task_suite: str, watched: bool, o
         played = [loop.episode(task_suite, state) for state in states]
         seconds = time.perf_counter() - start
         orders.send(Turn(seconds, [episode.sha256() for episode in played], watch.seconds if watch else None))
+    loop.close()
 
 
 @dataclass(frozen=True)
