@@ -97,7 +97,7 @@ class CpuBetweenSteps:
 
 
 def cost(harness: list[dict[str, Any]], bare: list[dict[str, Any]], launcher_cpu: float, turn_steps: int) -> Cost:
-    """From the notes of both loops' ranks; the first turn is the warm-up and left out.
+    """From the notes of both loops' ranks; the first turn is the warm-up and left out of everything.
 
     The launcher follows both groups all the time, a run alone has it to itself: half of its time counts.
     """
@@ -105,7 +105,7 @@ def cost(harness: list[dict[str, Any]], bare: list[dict[str, Any]], launcher_cpu
     for place, name in ((0, "wall"), (1, "cpu")):
         ours, theirs = (_slowest(ranks, place) for ranks in (harness, bare))
         figures[name] = paired_ratio(_there_and_back(theirs), _there_and_back(ours))
-    cpu = sum(seconds for rank in harness for _, seconds in rank["turns"])
+    cpu = sum(seconds for rank in harness for _, seconds in rank["turns"][1:])
     own = sum(rank["own_cpu_seconds"] for rank in harness) + launcher_cpu / 2
     return Cost(median(_slowest(bare, 0)) / turn_steps, figures["wall"], figures["cpu"], own / cpu)
 

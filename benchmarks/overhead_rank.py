@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,33 +58,40 @@ class TimedBaton(Baton):
         (Path(folder) / f"rank-{os.environ['RANK']}.turns.json").write_text(json.dumps(noted))
 
 
+@contextmanager
+def accounted() -> Iterator[None]:
+    """CPU time inside counts as the harness's own once the measured steps have begun (what ends warm-up is once)."""
+    cpu = time.process_time()
+    yield
+    if AccountedSteps.measuring:
+        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+
+
 class AccountedSteps(loop.Steps):
     """The harness's steps, with the CPU time of what it does around them."""
 
+    measuring = False
+
     def begin(self, step: int) -> None:
-        cpu = time.process_time()
-        super().begin(step)
-        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+        with accounted():
+            super().begin(step)
+        AccountedSteps.measuring = step - self.first >= self.run.warmup_steps
 
     def finish(self, *step: Any) -> None:
-        cpu = time.process_time()
-        super().finish(*step)
-        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+        with accounted():
+            super().finish(*step)
 
 
 class AccountedWatch(StepWatch):
-    """Likewise at the two ends of a step, barriers included: the bare loop has none."""
+    """Likewise at the two ends of a step, meetings included: the bare loop has none."""
 
     def start(self) -> None:
-        cpu = time.process_time()
-        super().start()
-        TimedBaton.own_cpu_seconds += time.process_time() - cpu
+        with accounted():
+            super().start()
 
     def stop(self) -> StepLap:
-        cpu = time.process_time()
-        lap = super().stop()
-        TimedBaton.own_cpu_seconds += time.process_time() - cpu
-        return lap
+        with accounted():
+            return super().stop()
 
 
 def harness_loop(spec: RunSpec) -> None:
