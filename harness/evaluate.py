@@ -18,7 +18,7 @@ from harness.plan import Plan, PlannedArm
 from harness.policies.base import Policy
 from harness.policies.probe import probe
 from harness.store import ResultFolder, append_line, read_lines, read_record, write_record
-from harness.suite import Evaluation
+from harness.suite import Evaluation, is_blinded
 from harness.work import ArmEpisodes, Evaluate
 
 PROBED_EPISODES = 100
@@ -88,7 +88,7 @@ def _recorded(result: ResultFolder, plan: Plan) -> list[EpisodeRecord]:
 def _arm_to_play(
     part: ArmEpisodes, protocol: Protocol, result: ResultFolder, open_policies: ExitStack, display: Display
 ) -> ArmToPlay:
-    arm, policy = part.arm, _policy(part.arm, result)
+    arm, policy = part.arm, _policy(part.arm, protocol, result)
     if policy is not None:
         open_policies.callback(policy.close)
         for task_suite in dict.fromkeys(key.task_suite for key in part.episodes):
@@ -97,8 +97,18 @@ def _arm_to_play(
     return ArmToPlay(arm.name, list(part.episodes), policy, result.arm(arm.name) / "actions")
 
 
-def _policy(arm: PlannedArm, result: ResultFolder) -> Policy | None:
+def _policy(arm: PlannedArm, protocol: Protocol, result: ResultFolder) -> Policy | None:
     """None for a control."""
+    policy = _seeing(arm, result)
+    if policy is None or not is_blinded(arm.name):
+        return policy
+    from harness.policies.blinded import Blinded
+
+    return Blinded(policy, ":" + arm.name.rpartition(":")[2], protocol)
+
+
+def _seeing(arm: PlannedArm, result: ResultFolder) -> Policy | None:
+    """Of an arm that is kept from seeing something, the policy as it is."""
     if arm.url is not None:
         from harness.policies.remote import remote_policy
 

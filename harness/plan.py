@@ -110,7 +110,8 @@ class PlannedArm(Value):
     """A policy to evaluate: a learning run's checkpoint, or a control."""
 
     name: str
-    """`expert`, `still`, `expert:…` with a handicap, or the learnt cell's label with its training seed."""
+    """`expert`, `still`, `expert:…` with a handicap, or the learnt cell's label with its training seed, and with an
+    ending of `BLINDED` where it is kept from seeing something."""
     run_key: str | None = None
     """The learning run whose export is the policy; None for controls."""
     checkpoint: str | None = None
@@ -321,8 +322,10 @@ def _learning_runs(learning: Learning, cells: list[Cell], models: dict[str, Mode
 def _arms(evaluation: Evaluation, learning: list[PlannedRun]) -> list[PlannedArm]:
     arms: list[PlannedArm] = []
     for arm in dict.fromkeys(evaluation.arms):
-        if arm == "learned":
-            arms += [PlannedArm(name=f"{run.cell.label}-seed{run.training_seed}", run_key=run.key) for run in learning]
+        if arm.startswith("learned"):
+            ending = arm.removeprefix("learned")
+            names = {run.key: f"{run.cell.label}-seed{run.training_seed}{ending}" for run in learning}
+            arms += [PlannedArm(name=name, run_key=key) for key, name in names.items()]
         else:
             arms.append(PlannedArm(name=arm))
     return arms

@@ -247,11 +247,21 @@ class Scope(Value):
         return parse_ranges(self.initial_states)
 
 
-Arm = Literal["learned", "expert", "still"]
+BLINDED = (":no-images", ":wrong-instruction")
+"""Endings of the names of arms that are kept from seeing something (`harness.policies.blinded`)."""
+
+
+def is_blinded(arm: str) -> bool:
+    """Whether an arm is measured to be read beside the one that sees everything, and judged by nothing."""
+    return arm.endswith(BLINDED)
+
+
+Arm = Literal["learned", "learned:no-images", "learned:wrong-instruction", "expert", "still"]
 
 
 class Evaluation(Value):
-    """Episodes in LIBERO. `learned` stands for every checkpoint of the learning runs."""
+    """Episodes in LIBERO. `learned` stands for every checkpoint of the learning runs; `learned:no-images` for the same
+    on grey images, `learned:wrong-instruction` for the same with another task's."""
 
     protocol: str = "micro"
     arms: list[Arm] = Field(default=["learned", "expert", "still"], min_length=1)

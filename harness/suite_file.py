@@ -103,8 +103,9 @@ def _check_references(path: Path | str, suite: Suite) -> None:
     _check_cells(path, suite)
     if suite.evaluation is not None and suite.evaluation.protocol not in PRESETS:
         raise BadInput(path, "evaluation.protocol", suite.evaluation.protocol, "a preset", PRESETS)
-    if suite.evaluation is not None and "learned" in suite.evaluation.arms and suite.learning is None:
-        raise BadInput(path, "evaluation.arms", "learned", "a [learning] table that makes the checkpoints")
+    learnt = [arm for arm in (suite.evaluation.arms if suite.evaluation else []) if arm.startswith("learned")]
+    if learnt and suite.learning is None:
+        raise BadInput(path, "evaluation.arms", learnt[0], "a [learning] table that makes the checkpoints")
     _check_data(path, suite.data)
 
 

@@ -32,6 +32,9 @@ def evaluate(
     protocol: Annotated[str, typer.Option(help="Preset of the evaluation protocol.")] = "micro",
     replan_steps: Annotated[int | None, typer.Option(help="Actions executed per chunk, if not the preset's.")] = None,
     control: Annotated[str | None, typer.Option(help="Run a control beside the policy: expert or still.")] = None,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="The policy also on grey images, and with another task's instruction.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of scenes and policy noise.")] = 7,
     workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
     executor: Annotated[str, typer.Option(help="Where they run: local, or ray for a Ray cluster.")] = "local",
@@ -58,6 +61,7 @@ def evaluate(
         replan_steps=replan_steps,
         max_errors=max_errors,
         control=control,
+        blind=blind,
         executor=executor,
         pass_mark=pass_mark,
         stop_early=stop_early,

@@ -16,7 +16,7 @@ from harness.libero.protocol import preset
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm, planned_episodes
 from harness.policies.remote import check_url, is_url
-from harness.suite import CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges, task_count
+from harness.suite import BLINDED, CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges, task_count
 from harness.suite_file import explain
 
 
@@ -34,6 +34,8 @@ class EvaluationRequest:
     max_errors: int = 20
     control: str | None = None
     """A control to be run beside the policy."""
+    blind: bool = False
+    """The policy itself also without images, and with another task's instruction."""
     executor: str = "local"
     pass_mark: float | None = None
     stop_early: bool = False
@@ -58,6 +60,10 @@ def evaluate(request: EvaluationRequest, output: Output) -> ExitCode:
     preset(request.protocol)
     evaluation = _evaluation(request)
     arms = [_arm(request.policy)]
+    if request.blind:
+        if arms[0].checkpoint is None and arms[0].url is None:
+            raise BadInput("--blind", None, request.policy, "a policy that looks: an export folder or a server")
+        arms += [arms[0].model_copy(update={"name": arms[0].name + ending}) for ending in BLINDED]
     if request.control is not None:
         if request.control not in CONTROLS:
             raise BadInput("--control", None, request.control, "a control", CONTROLS)

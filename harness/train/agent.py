@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -97,10 +98,21 @@ class Torchrun:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal is ours to handle
             )
+        self._ending: int | None = None
+        with contextlib.suppress(OSError):  # before Linux 5.3
+            self._ending = os.pidfd_open(self._process.pid)
+
+    @property
+    def ending(self) -> int | None:
+        """A file descriptor that can be read from once it has ended; None when that is known, or there is none."""
+        return self._ending
 
     def ended(self) -> AgentEnd | None:
         code = self._process.poll()
         if code is not None and self._end is None:
+            if self._ending is not None:
+                os.close(self._ending)
+                self._ending = None
             self._end = AgentEnd(
                 exit_code=code,
                 out_of_memory_kills=(out_of_memory_kills() or 0) - self._kills_before,

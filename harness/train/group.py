@@ -53,6 +53,11 @@ class ProcessGroup:
         """Nodes whose torchrun has ended, in this order."""
         self._failed_at: float | None = None
 
+    @property
+    def ending(self) -> int | None:
+        """See `Torchrun.ending`, of this host's."""
+        return self._torchrun.ending
+
     def look(self, on_step: Callable[[StepRow], None], waits: bool) -> None:
         """Hands on the steps made since the last look, and concludes the run when it has ended or hangs.
 

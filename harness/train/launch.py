@@ -5,6 +5,7 @@ A crash, an out-of-memory kill or a hang takes the ranks of one group with it an
 
 from __future__ import annotations
 
+import select
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,8 @@ from harness.train.turns import Turns
 __all__ = ["latest_checkpoint", "launch", "launch_in_turns", "read_steps"]
 
 WORKER = "harness.train.worker"
-_LOOK_SECONDS = 0.25
-"""Between two looks at a group: they cost processor time beside the steps that are being timed."""
+_LOOK_SECONDS = 0.5
+"""Between two looks at a group that runs: they cost processor time beside the steps that are being timed."""
 _START_SECONDS = 120.0
 """What importing and building may take before the first step, on top of `hang_seconds`; a busy machine is slow. As
 many times more for groups that start together."""
@@ -84,7 +85,7 @@ def launch_in_turns(
         for spec in _made_ready(specs, turns, hang_seconds + start_seconds):
             groups.append(ProcessGroup(spec, worker, fingerprint, hang_seconds, start_seconds, hosts))
         while running := [place for place, group in enumerate(groups) if group.record is None]:
-            _until_the_next_look(turns)
+            _until_the_next_look([groups[place] for place in running], turns)
             for place in running:
                 waits = turns is not None and turns.waits(place)
                 groups[place].look(partial(on_step, place), waits)
@@ -104,13 +105,17 @@ def launch_in_turns(
     return [group.record for group in groups if group.record is not None]
 
 
-def _until_the_next_look(turns: Turns | None) -> None:
-    if turns is None:
-        time.sleep(_LOOK_SECONDS)
-        return
+def _until_the_next_look(groups: Sequence[ProcessGroup], turns: Turns | None) -> None:
+    """Gives turns for so long, or until a group's torchrun has ended."""
     due = time.monotonic() + _LOOK_SECONDS
+    ends = [group.ending for group in groups if group.ending is not None]
+    asked: list[Turns | int] = [*ends, *([turns] if turns else [])]
     while (left := due - time.monotonic()) > 0:
-        turns.serve(left)
+        ready = select.select(asked, [], [], left)[0]
+        if any(end in ready for end in ends):
+            return
+        if turns in ready:
+            turns.serve(0)
 
 
 def _made_ready(specs: Sequence[RunSpec], turns: Turns | None, patience: float) -> Iterator[RunSpec]:

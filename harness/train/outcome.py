@@ -14,7 +14,7 @@ _WAITING_PLACES = (
     "torch/distributed/",
     "torch/autograd/",
     "deepspeed/comm/",
-    "harness/train/meeting.py",
+    "harness/train/local_barrier.py",
     "harness/train/turns.py",
 )
 """Where a rank stands that waits for its peers: in a collective, in a backward whose hooks reduce gradients, between

@@ -74,7 +74,7 @@ class Turns:
         self._begun = False
         # A socket's path may hold about a hundred characters only, so it cannot lie in the attempt's folder.
         self._folder = Path(tempfile.mkdtemp(prefix="harness-turns-"))
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         for group in self._here:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(self.address(group))
@@ -88,6 +88,10 @@ class Turns:
     def waits(self, group: int) -> bool:
         """Whether the group stands still because it is not its turn."""
         return group in self._here and group != self._holder and self._ready(group)
+
+    def fileno(self) -> int:
+        """To wait on, with `select`: there is something to hear."""
+        return self._selector.fileno()
 
     def serve(self, seconds: float) -> None:
         """Hears the ranks for at most so long, and hands on the baton when a turn ends."""

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from harness.errors import MachineFault
-from harness.train.meeting import Meeting
+from harness.train.local_barrier import LocalBarrier
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class World:
     rank: int
     ranks: int
     device: torch.device
-    meeting: Meeting | None = None
-    """Of ranks that are all on one host; those of several meet in collectives."""
+    barrier: LocalBarrier | None = None
+    """When all ranks are on one host; those of several meet in collectives."""
 
     @classmethod
     def present(cls, device: torch.device, timeout_seconds: float) -> World:
@@ -32,17 +32,17 @@ class World:
         Args:
             timeout_seconds: how long a rank waits for its peers.
         """
-        rank, ranks, meeting = dist.get_rank(), dist.get_world_size(), None
+        rank, ranks, barrier = dist.get_rank(), dist.get_world_size(), None
         if ranks == int(os.environ["LOCAL_WORLD_SIZE"]):
-            meeting = Meeting(rank, ranks, _from_rank_0, timeout_seconds)
-        return cls(rank, ranks, device, meeting)
+            barrier = LocalBarrier(rank, ranks, _from_rank_0, timeout_seconds)
+        return cls(rank, ranks, device, barrier)
 
     def synchronise(self) -> None:
         """Returns when all ranks have come here with all their device work done."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        if self.meeting is not None:
-            self.meeting.mean(0.0)
+        if self.barrier is not None:
+            self.barrier.mean(0.0)
         elif self.device.type == "cuda":
             dist.barrier(device_ids=[self.device.index])
             torch.cuda.synchronize(self.device)
@@ -51,8 +51,8 @@ class World:
 
     def mean(self, value: Tensor) -> float:
         """Mean of a float32 scalar over ranks, added up in float64."""
-        if self.meeting is not None:
-            return self.meeting.mean(float(value))
+        if self.barrier is not None:
+            return self.barrier.mean(float(value))
         total = value.double()
         dist.all_reduce(total)
         return float(total) / self.ranks
@@ -88,8 +88,8 @@ def joined(collective_timeout_seconds: float) -> Iterator[World]:
     world = World.present(device, collective_timeout_seconds)
     yield world
     world.synchronise()
-    if world.meeting is not None:
-        world.meeting.close()
+    if world.barrier is not None:
+        world.barrier.close()
     dist.destroy_process_group()
 
 

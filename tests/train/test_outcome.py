@@ -1,3 +1,5 @@
+import pytest
+
 from harness.train.outcome import Evidence, TorchrunReport, judge, late_rank, read_torchrun_report
 from harness.train.records import Outcome, RankFailure
 
@@ -108,9 +110,16 @@ BUSY = """Current thread 0x7e (most recent call first):
 """
 
 
-def test_late_rank_is_the_one_outside_of_collectives():
-    assert late_rank({0: WAITING, 1: BUSY}) == 1
-    assert late_rank({0: WAITING, 1: ""}) == 1  # a stopped process does not answer
+AT_THE_BARRIER = """Current thread 0x7e (most recent call first):
+  File "/src/harness/train/local_barrier.py", line 120 in _receive
+  File "/src/harness/train/world.py", line 50 in synchronise
+"""
+
+
+@pytest.mark.parametrize("waiting", [WAITING, AT_THE_BARRIER])
+def test_late_rank_is_the_one_outside_of_collectives(waiting):
+    assert late_rank({0: waiting, 1: BUSY}) == 1
+    assert late_rank({0: waiting, 1: ""}) == 1  # a stopped process does not answer
     assert late_rank({0: BUSY}) == 0
 
 

@@ -1,4 +1,4 @@
-"""Where the ranks of one host meet between steps: a star of local sockets around rank 0. No torch here.
+"""A barrier for the ranks of one host: a star of local sockets around rank 0. No torch here.
 
 Every timed step begins and ends with all ranks standing still together. A collective for that wakes the threads of
 gloo on every rank, about a millisecond of processor time each (docs/measurement.md), which is 1 % of a step of 100 ms;
@@ -20,7 +20,7 @@ _NUMBER = struct.Struct("d")
 _RETRY_SECONDS = 0.02
 
 
-class Meeting:
+class LocalBarrier:
     """One rank's place in it."""
 
     def __init__(self, rank: int, ranks: int, share: Callable[[str], str], timeout_seconds: float) -> None:
@@ -29,7 +29,7 @@ class Meeting:
         Args:
             ranks: all on this host.
             share: called by every rank, returns what rank 0 gave it.
-            timeout_seconds: how long a rank waits for the others, here and at every meeting.
+            timeout_seconds: how long a rank waits for the others, here and every time.
 
         Raises:
             TimeoutError, ConnectionError: as `mean`.
@@ -39,7 +39,7 @@ class Meeting:
         self._others: dict[int, socket.socket] = {}
         """On rank 0: to each of the others."""
         # A socket's path may hold about a hundred characters only, so it cannot lie in the attempt's folder.
-        folder = tempfile.mkdtemp(prefix="harness-meeting-") if rank == 0 else ""
+        folder = tempfile.mkdtemp(prefix="harness-barrier-") if rank == 0 else ""
         place = str(Path(share(folder)) / "0")
         try:
             if rank == 0:
@@ -96,7 +96,7 @@ def _joined(place: str, rank: int, timeout_seconds: float) -> socket.socket:
             _send(centre, 0, float(rank))
             return centre
         if time.monotonic() > deadline:
-            raise TimeoutError("Timed out waiting for rank 0 to open the meeting")
+            raise TimeoutError("Timed out waiting for rank 0 to open the barrier")
         time.sleep(_RETRY_SECONDS)
 
 

@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.train.meeting import Meeting
+from harness.train.local_barrier import LocalBarrier
 
 
 def of_ranks(ranks, body, timeout_seconds=20.0):
-    """What `body(rank, meeting)` gives on each rank of one meeting; the ranks are threads."""
+    """What `body(rank, barrier)` gives on each rank of one barrier; the ranks are threads."""
     place, known = [], threading.Event()
 
     def one(rank):
@@ -19,11 +19,11 @@ def of_ranks(ranks, body, timeout_seconds=20.0):
             known.wait(20)
             return place[0]
 
-        meeting = Meeting(rank, ranks, share, timeout_seconds)
+        barrier = LocalBarrier(rank, ranks, share, timeout_seconds)
         try:
-            return body(rank, meeting)
+            return body(rank, barrier)
         finally:
-            meeting.close()
+            barrier.close()
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(one, range(ranks)))
@@ -31,7 +31,7 @@ def of_ranks(ranks, body, timeout_seconds=20.0):
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_all_ranks_have_the_same_mean(ranks):
-    means = of_ranks(ranks, lambda rank, meeting: [meeting.mean(rank + turn / 7) for turn in range(50)])
+    means = of_ranks(ranks, lambda rank, barrier: [barrier.mean(rank + turn / 7) for turn in range(50)])
     expected = [sum(rank + turn / 7 for rank in range(ranks)) / ranks for turn in range(50)]
     assert means == [expected] * ranks
 
@@ -39,10 +39,10 @@ def test_all_ranks_have_the_same_mean(ranks):
 def test_nobody_goes_on_before_all_have_come():
     came, went = [], []
 
-    def body(rank, meeting):
+    def body(rank, barrier):
         time.sleep(0.05 * rank)
         came.append(time.monotonic())
-        meeting.mean(0.0)
+        barrier.mean(0.0)
         went.append(time.monotonic())
 
     of_ranks(4, body)
@@ -51,11 +51,11 @@ def test_nobody_goes_on_before_all_have_come():
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_a_rank_that_is_gone_is_named(gone):
-    def body(rank, meeting):
+    def body(rank, barrier):
         if rank == gone:
             return None
         with pytest.raises(ConnectionError) as raised:
-            meeting.mean(0.0)
+            barrier.mean(0.0)
         return str(raised.value)
 
     # Those at the tips know the rank in the middle alone, which leaves when one is gone.
@@ -67,13 +67,13 @@ def test_a_rank_that_is_gone_is_named(gone):
 def test_a_rank_that_does_not_come_is_waited_for_so_long_and_no_longer():
     over = threading.Event()
 
-    def body(rank, meeting):
+    def body(rank, barrier):
         if rank == 1:
             over.wait(20)
             return None
         try:
             with pytest.raises(TimeoutError, match="Timed out waiting for rank 1"):
-                meeting.mean(0.0)
+                barrier.mean(0.0)
         finally:
             over.set()
         return True
@@ -81,6 +81,6 @@ def test_a_rank_that_does_not_come_is_waited_for_so_long_and_no_longer():
     assert of_ranks(2, body, timeout_seconds=0.3) == [True, None]
 
 
-def test_a_meeting_that_rank_0_never_opens_times_out(tmp_path):
+def test_a_barrier_that_rank_0_never_opens_times_out(tmp_path):
     with pytest.raises(TimeoutError, match="rank 0 to open"):
-        Meeting(1, 2, lambda _: str(tmp_path), 0.1)
+        LocalBarrier(1, 2, lambda _: str(tmp_path), 0.1)
