@@ -97,6 +97,7 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal, libero_goal"], "each task suite once"),
         (["evaluate", "--policy", "wz://a:1", "--task-suite", "libero_goal"], 'did you mean "ws"'),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--control", "exprt"], 'mean "expert"'),
+        (["evaluate", "--policy", "expert", "--task-suite", "libero_goal", "--blind"], "a policy that looks"),
         (["evaluate", "--policy", "still", "--task-suite", "libero_goal", "--executor", "rya"], 'mean "ray"'),
         (["serve", "nothing"], "expected an export folder with model.safetensors"),
         (["replay", "nothing.npz", "-o", "x.mp4"], "expected a file in an arm's actions folder"),

@@ -52,6 +52,13 @@ def test_a_learning_run_per_backend_and_seed_and_an_arm_for_each() -> None:
     assert len({run.key for run in made.runs}) == len(made.runs)
 
 
+def test_blinded_arms_are_planned_beside_those_that_see() -> None:
+    arms = plan('evaluation.arms=["learned","learned:no-images","learned:wrong-instruction"]').arms
+    endings = ("", ":no-images", ":wrong-instruction")
+    assert [arm.name for arm in arms] == [f"pi0-{key}-seed0{end}" for end in endings for key in ("zero3", "fsdp2")]
+    assert {arm.run_key for arm in arms} == {"pi0-zero3/learning-0", "pi0-fsdp2/learning-0"}
+
+
 def test_a_gate_that_cannot_fire_is_refused_with_the_number_that_would_do() -> None:
     with pytest.raises(BadInput, match=r"throughput.repeats = 3: expected at least (\d+)") as caught:
         plan("purpose=gate")

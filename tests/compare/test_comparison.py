@@ -55,6 +55,22 @@ def test_everything_shown_ends_with_zero() -> None:
     assert found.exit_code is ExitCode.OK
 
 
+def test_what_is_done_blind_is_counted_and_compared_with_nothing() -> None:
+    results = some_results(PLAN)
+    seeing = [arm for arm in PLAN.arms if arm.run_key is not None]
+    blind = [arm.model_copy(update={"name": f"{arm.name}:no-images"}) for arm in seeing]
+    names = {arm.name for arm in seeing}
+    more = [
+        episode.model_copy(update={"arm": f"{episode.arm}:no-images", "outcome": "failure"})
+        for episode in results.episodes
+        if episode.arm in names
+    ]
+    plan = PLAN.model_copy(update={"arms": [*blind, *PLAN.arms]})
+    found = compare(plan, replace(results, episodes=[*more, *results.episodes]), None, [])
+    assert judged(found, "success") == judged(answered(results), "success")
+    assert {arm.arm for arm in found.arms} >= {arm.name for arm in blind}
+
+
 def test_an_unsupported_cell_spoils_nothing() -> None:
     results = some_results(PLAN)
     plan = PLAN.model_copy(update={"unsupported": [Unsupported(label="pi0-fsdp", reason="not on CPU")]})

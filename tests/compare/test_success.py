@@ -14,6 +14,7 @@ from harness.compare.success import (
     judge_mark,
     judge_pair,
     paired_success,
+    pass_mark,
     passes,
 )
 from harness.compare.verdict import Verdict
@@ -165,3 +166,10 @@ def test_a_mark_is_judged_and_what_was_left_out_on_purpose_is_not_missing() -> N
     assert [j.verdict for j in judge_arm(short, early.model_copy(update={"stop_early": False}))] == [
         Verdict.INCONCLUSIVE
     ]
+
+
+def test_blinded_arms_have_no_mark() -> None:
+    strict = EVALUATION.model_copy(update={"pass_mark": 0.9})
+    assert pass_mark("pi0-ddp-seed0", strict) == 0.9
+    assert pass_mark("pi0-ddp-seed0:no-images", strict) is None
+    assert pass_mark("pi0-ddp-seed0:wrong-instruction", strict) is None

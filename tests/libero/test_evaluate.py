@@ -50,7 +50,7 @@ def plan(states="0-9", arms=("server", "still"), **settings):
         runs=[],
         unsupported=[],
         reference=None,
-        arms=[PlannedArm(name=name, url="ws://x" if name == "server" else None) for name in arms],
+        arms=[PlannedArm(name=name, url="ws://x" if name.startswith("server") else None) for name in arms],
         episodes=planned_episodes(evaluation, 7),
         evaluation=evaluation,
         gate=Gate(),
@@ -68,7 +68,7 @@ def evaluate(result, monkeypatch):
     monkeypatch.setattr(harness.evaluate, "_executor", lambda _: ThreadExecutor())
 
     def go(made, server):
-        monkeypatch.setattr(harness.evaluate, "_policy", lambda arm, _: server if arm.url else None)
+        monkeypatch.setattr(harness.evaluate, "_seeing", lambda arm, _: server if arm.url else None)
         work = next_work(made, read_progress(result, made, False))
         assert isinstance(work, Evaluate)
         console = Console(record=True, width=400)
@@ -146,6 +146,17 @@ def test_certainty_ends_an_arm_early_and_stays(result, evaluate, mark, played, w
     evaluate(made, server)  # the same command again has nothing to play, and does not even connect
     assert server.looks == []
     assert len(records(result, "server")) == played
+
+
+def test_a_blinded_arm_is_shown_less_than_the_same_policy_beside_it(result, evaluate):
+    seeing, blind, misled = Server(), Server(), Server()
+    evaluate(plan(arms=("server",)), seeing)
+    evaluate(plan(arms=("server:no-images",)), blind)
+    evaluate(plan(arms=("server:wrong-instruction",)), misled)
+    assert {int(image.max()) for look in blind.looks for image in look.images.values()} == {128}
+    assert {look.prompt for look in blind.looks[1:]} <= {look.prompt for look in seeing.looks}
+    assert not {look.prompt for look in misled.looks} & {look.prompt for look in seeing.looks[1:]}
+    assert len(records(result, "server:no-images")) == len(records(result, "server")) == 10
 
 
 def test_a_scene_is_probed_before_a_long_evaluation_alone(result, evaluate, monkeypatch):
