@@ -1,14 +1,15 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend, about 12 minutes on 2 idle cores
-    python benchmarks/overhead.py --backends ddp,zero3 --rounds 40
+    python benchmarks/overhead.py                      # every native backend, about 40 minutes on 2 idle cores
+    python benchmarks/overhead.py --backends ddp,zero3 --pairs 12
 
 Prints, for every backend, the ratio of wall time (harness over bare) with its 95 % interval, the same of CPU time, and
 the CPU time of the harness itself as a share of a step's. Exits with 1 when a bound is broken: the interval's upper end
 above 1.03 at steps of 100 ms or more, or a share above 1 %.
 
-Wall time is compared round by round: the two loops' turns of one round stand side by side, and the next round comes in
-opposite order. The figure of a backend is the mean log ratio over pairs of rounds; its interval is Student's t.
+Every backend gets several fresh pairs of process groups, since two groups of the very same loop differ by one or two
+per cent for as long as they live. Within a pair the loops take turns, and the next round comes in opposite order. A
+pair gives one ratio, of the geometric means of its turns; the figure is their mean, its interval Student's t.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from harness.machine import fingerprint
@@ -66,7 +67,16 @@ class Cost:
         return bounds
 
 
-def measure(backend: str, options: argparse.Namespace, folder: Path) -> Cost:
+@dataclass(frozen=True)
+class Pair:
+    """What one pair of process groups noted: by rank, and for the launcher that followed them."""
+
+    harness: list[dict[str, Any]]
+    bare: list[dict[str, Any]]
+    launcher_cpu_seconds: float
+
+
+def measure(backend: str, options: argparse.Namespace, folder: Path) -> Pair:
     """Runs the two loops in turns. Raises SystemExit when one of them does not end well."""
     specs = [spec(backend, name, options, folder) for name in ("harness", BARE)]
     launcher = CpuBetweenSteps()
@@ -80,7 +90,7 @@ def measure(backend: str, options: argparse.Namespace, folder: Path) -> Cost:
         if record.outcome is not expected or len(files) != options.ranks:
             raise SystemExit(f"{order.run.key}: {record.outcome}: {record.failure and record.failure.reason}")
         turns.append([json.loads(file.read_text()) for file in files])
-    return cost(turns[0], turns[1], launcher.seconds, options.turn_steps)
+    return Pair(turns[0], turns[1], launcher.seconds)
 
 
 class CpuBetweenSteps:
@@ -96,28 +106,28 @@ class CpuBetweenSteps:
         self.seconds = now - self._first
 
 
-def cost(harness: list[dict[str, Any]], bare: list[dict[str, Any]], launcher_cpu: float, turn_steps: int) -> Cost:
-    """From the notes of both loops' ranks; the first turn is the warm-up and left out of everything.
+def cost(pairs: list[Pair], turn_steps: int) -> Cost:
+    """The first turn of a process is its warm-up and left out of everything.
 
     The launcher follows both groups all the time, a run alone has it to itself: half of its time counts.
     """
-    figures = {}
-    for place, name in ((0, "wall"), (1, "cpu")):
-        ours, theirs = (_slowest(ranks, place) for ranks in (harness, bare))
-        figures[name] = paired_ratio(_there_and_back(theirs), _there_and_back(ours))
-    cpu = sum(seconds for rank in harness for _, seconds in rank["turns"][1:])
-    own = sum(rank["own_cpu_seconds"] for rank in harness) + launcher_cpu / 2
-    return Cost(median(_slowest(bare, 0)) / turn_steps, figures["wall"], figures["cpu"], own / cpu)
+    figures = {
+        name: paired_ratio(
+            [geometric_mean(_slowest(pair.bare, place)) for pair in pairs],
+            [geometric_mean(_slowest(pair.harness, place)) for pair in pairs],
+        )
+        for place, name in ((0, "wall"), (1, "cpu"))
+    }
+    ranks = [rank for pair in pairs for rank in pair.harness]
+    cpu = sum(seconds for rank in ranks for _, seconds in rank["turns"][1:])
+    own = sum(rank["own_cpu_seconds"] for rank in ranks) + sum(pair.launcher_cpu_seconds for pair in pairs) / 2
+    step_seconds = median(seconds for pair in pairs for seconds in _slowest(pair.bare, 0)) / turn_steps
+    return Cost(step_seconds, figures["wall"], figures["cpu"], own / cpu)
 
 
 def _slowest(ranks: list[dict[str, Any]], place: int) -> list[float]:
     turns = zip(*(rank["turns"][1:] for rank in ranks), strict=True)
     return [max(note[place] for note in notes) for notes in turns]
-
-
-def _there_and_back(seconds: list[float]) -> list[float]:
-    """Geometric means of neighbouring rounds, in which the loops stood in opposite order."""
-    return [math.sqrt(a * b) for a, b in zip(seconds[::2], seconds[1::2], strict=False)]
 
 
 def spec(backend: str, loop: str, options: argparse.Namespace, folder: Path) -> RunSpec:
@@ -146,7 +156,8 @@ def shown(interval: Interval) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--rounds", type=int, default=64, help="turns of each loop")
+    parser.add_argument("--pairs", type=int, default=8, help="of fresh process groups for each backend")
+    parser.add_argument("--rounds", type=int, default=16, help="turns of each loop in a pair")
     parser.add_argument("--turn-steps", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--micro-batch", type=int, default=8)
@@ -157,7 +168,8 @@ def main() -> int:
     failed = False
     with tempfile.TemporaryDirectory(prefix="harness-overhead-") as folder:
         for backend in options.backends.split(","):
-            found = measure(backend, options, Path(folder))
+            pairs = [measure(backend, options, Path(folder) / str(pair)) for pair in range(options.pairs)]
+            found = cost(pairs, options.turn_steps)
             broken = found.broken()
             failed = failed or bool(broken)
             print(
