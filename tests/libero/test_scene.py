@@ -78,8 +78,8 @@ FULL = [
     ("libero_object", 4),
     ("libero_object", 9),
     ("libero_goal", 0),
+    ("libero_goal", 1),
     ("libero_goal", 9),
-    ("libero_spatial", 0),
     ("libero_spatial", 4),  # an open drawer, whose sampler draws before the fixtures do
     ("libero_spatial", 7),
     ("libero_10", 3),
@@ -90,7 +90,8 @@ FULL = [
 
 @pytest.mark.parametrize(
     ("task_suite", "number"),
-    [("libero_object", 0), ("libero_goal", 1), *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)],
+    # The stove of libero_spatial mirrors what is behind the camera.
+    [("libero_object", 0), ("libero_spatial", 0), *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)],
 )
 def test_it_equals_the_standard_loop_bit_for_bit(scenes, key, task_suite, number):
     scene = scenes(task_suite, number)
