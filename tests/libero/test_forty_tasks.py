@@ -13,7 +13,7 @@ from episode_files import alike, episodes
 SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 PATIENCE_SECONDS = 3600.0
 
-pytestmark = pytest.mark.full  # about 25 minutes on 2 cores
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * PATIENCE_SECONDS)]  # about 15 minutes on 2 cores
 
 
 def command(results, workers, executor, task_suites=SUITES, tasks="all"):
