@@ -1,6 +1,6 @@
 """Memory of one simulator process over many episodes of one scene: it must stay flat.
 
-    python benchmarks/libero_memory.py                   # 500 episodes, about 10 minutes
+    python benchmarks/libero_memory.py                   # 500 episodes, about 17 minutes
     python benchmarks/libero_memory.py --episodes 60
 
 Each episode resets the scene in place, settles it and takes 16 steps with two looks of both cameras at 256 × 256. Ends
