@@ -144,6 +144,7 @@ class ProcessGroup:
                 reported=frozenset(rank for rank in ranks if report_file(self._attempt, rank).exists()),
                 out_of_memory_kills=sum(end.out_of_memory_kills for end in ends),
                 last_words={rank: last_words(self._attempt, *self._place_of(rank)) for rank in ranks},
+                address_space_limited=self._spec.address_space_bytes is not None,
             )
         )
         return outcome, failure and self._with_host(failure)

@@ -38,6 +38,7 @@ class Evidence:
         failures: what the ranks wrote themselves.
         reported: ranks whose final report is on disk.
         out_of_memory_kills: by the kernel, while the run was going.
+        address_space_limited: whether the ranks could map only so much.
         last_words: the end of each rank's standard error.
     """
 
@@ -48,6 +49,7 @@ class Evidence:
     reported: frozenset[int]
     out_of_memory_kills: int
     last_words: Mapping[int, str]
+    address_space_limited: bool = False
 
 
 def read_torchrun_report(text: str) -> TorchrunReport:
@@ -80,12 +82,13 @@ def judge(evidence: Evidence) -> tuple[Outcome, Failure | None]:
 
 
 def _killed(rank: int, code: int, evidence: Evidence) -> tuple[Outcome, Failure]:
-    out_of_memory = code == -signal.SIGKILL and evidence.out_of_memory_kills > 0
-    reason = f"rank {rank} was killed by signal {-code} ({signal.Signals(-code).name})"
-    if out_of_memory:
-        reason += "; the kernel counted an out-of-memory kill meanwhile"
-    failure = Failure(reason=reason, rank=rank, exit_code=code, traceback=evidence.last_words.get(rank) or None)
-    return (Outcome.OOM if out_of_memory else Outcome.CRASHED), failure
+    outcome, reason = Outcome.CRASHED, f"rank {rank} was killed by signal {-code} ({signal.Signals(-code).name})"
+    if code == -signal.SIGKILL and evidence.out_of_memory_kills > 0:
+        outcome, reason = Outcome.OOM, f"{reason}; the kernel counted an out-of-memory kill meanwhile"
+    elif code == -signal.SIGSEGV and evidence.address_space_limited:
+        # setrlimit(2): beyond RLIMIT_AS a stack does not grow, and its process gets SIGSEGV.
+        outcome, reason = Outcome.OOM, f"{reason}, as happens where a stack cannot grow in a limited address space"
+    return outcome, Failure(reason=reason, rank=rank, exit_code=code, traceback=evidence.last_words.get(rank) or None)
 
 
 def _raised(failure: RankFailure, codes: Mapping[int, int]) -> Failure:

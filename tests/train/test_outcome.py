@@ -72,6 +72,15 @@ def test_earliest_of_several_raising_ranks():
     assert judge(evidence(failure(0, at=2.0), failure(1, at=1.0), codes={0: 1, 1: 1}, first=0))[1].rank == 1
 
 
+def test_a_segmentation_fault_in_a_limited_address_space_is_out_of_memory():
+    """Where a stack cannot grow the kernel sends SIGSEGV (setrlimit(2), RLIMIT_AS)."""
+    outcome, why = judge(evidence(codes={0: -11, 1: -15}, first=0, address_space_limited=True))
+    assert (outcome, why.rank) == (Outcome.OOM, 0)
+    assert "a stack cannot grow in a limited address space" in why.reason
+    assert judge(evidence(codes={0: -11, 1: -15}, first=0))[0] is Outcome.CRASHED
+    assert judge(evidence(codes={0: -9, 1: -15}, first=0, address_space_limited=True))[0] is Outcome.CRASHED
+
+
 def test_out_of_memory_says_where_and_how_far():
     short = failure(0, outcome=Outcome.OOM).model_copy(update={"phase": "training", "peak_resident_bytes": 3 * 2**20})
     outcome, why = judge(evidence(short, codes={0: 1}, first=0))
