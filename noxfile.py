@@ -143,10 +143,11 @@ def published_clients(session: nox.Session) -> None:
 
 @nox.session(name="peer-lerobot")
 def peer_lerobot(session: nox.Session) -> None:
-    """LeRobot 0.4.4 reads our data sets and we read its; in an environment of its own, outside CI."""
+    """LeRobot 0.4.4 reads our data sets and weights and we read its; in an environment of its own, outside CI."""
     install(session, "test")
-    python = peer(session, "lerobot", "torch<2.11", "torchvision", "lerobot==0.4.4")
-    session.run("pytest", "tests/data/test_lerobot_writer.py", "-k", "lerobot_", env={"HARNESS_LEROBOT_PYTHON": python})
+    python = peer(session, "lerobot", "torch<2.11", "torchvision", "lerobot==0.4.4", "transformers==4.53.3")
+    files = ["tests/data/test_lerobot_writer.py", "tests/models/test_lerobot_weights.py"]
+    session.run("pytest", *files, "-k", "lerobot_", env={"HARNESS_LEROBOT_PYTHON": python})
 
 
 def peer(session: nox.Session, name: str, *packages: str) -> str:
