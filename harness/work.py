@@ -211,7 +211,8 @@ def _add_repeats(
     """Adds disturbed blocks once more, behind all that has not been measured at all: what disturbed may be over then.
 
     A block is what one repeat of a model measures, in turns or one after the other: pairs are made within it, so it
-    is repeated whole. When `most_in_vain` repeats were disturbed as well, the machine is taken as it is.
+    is repeated whole, and runs that go one after the other wait for the rest of it. When `most_in_vain` repeats were
+    disturbed as well, the machine is taken as it is.
     """
     blocks: dict[tuple[str, int], list[PlannedRun]] = {}
     for run in runs:
@@ -224,26 +225,32 @@ def _add_repeats(
             continue
         for run in block:
             attempts = progress.attempts.get(run.key, [])
+            own = len(_own_rounds(attempts))
+            waits = run.block is None and own > len(rounds[key])
             again = replace(_next_attempt(run, attempts), resume_from=None, again=True)
-            if _first_well(attempts) is not None and again.name not in given_up:
+            if own and not waits and again.name not in given_up:
                 _append(work, again)
 
 
 def _rounds(block: list[list[AttemptState]]) -> list[bool]:
     """For each time that a block was measured whole, whether all of its runs were calm; empty until it was once.
 
-    A run's first round is the attempt that ended well first; what came before were tries at it. Interrupted attempts
-    are no rounds. Runs that can never end well have none, and are left out.
+    Runs that can never end well have no rounds, and are left out.
     """
-    done = []
-    for attempts in block:
-        first = _first_well(attempts)
-        if first is not None:
-            later = attempts[attempts.index(first) + 1 :]
-            done.append([first, *(attempt for attempt in later if attempt.outcome not in (None, "INTERRUPTED"))])
-        elif not attempts or attempts[-1].outcome not in FINAL:
-            return []
+    if any(not _own_rounds(attempts) and (not attempts or attempts[-1].outcome not in FINAL) for attempts in block):
+        return []
+    done = [own for attempts in block if (own := _own_rounds(attempts))]
     return [all(attempt.is_calm for attempt in together) for together in zip(*done, strict=False)]
+
+
+def _own_rounds(attempts: list[AttemptState]) -> list[AttemptState]:
+    """The times that a run was measured: the first is the attempt that ended well first, and what came before were
+    tries at it. Interrupted attempts are none."""
+    first = _first_well(attempts)
+    later = attempts[attempts.index(first) + 1 :] if first is not None else []
+    return [
+        attempt for attempt in (first, *later) if attempt is not None and attempt.outcome not in (None, "INTERRUPTED")
+    ]
 
 
 def _first_well(attempts: list[AttemptState]) -> AttemptState | None:
