@@ -19,21 +19,34 @@ _PLANE, _BOX = 0, 6
 def out_of_view(model: Any, data: Any, camera: int) -> NDArray[np.bool_]:
     """Geoms of which a camera sees nothing, directly or in a mirror: bool (ngeom,).
 
-    Directly: the bounding sphere lies wholly outside the field of view. In a mirror: so does its image in every plane
-    or box that reflects; MuJoCo draws the scene once more for each, mirrored at its upper side. LIBERO's stove is
-    one. Cautious: a sphere that touches an edge, or has no size (planes), counts as seen, and so does what a mirror
-    that is itself out of view would show. Images must be square.
+    Directly: the bounding sphere lies wholly outside the field of view. In a mirror: so does its image in every mirror.
+    Cautious: a sphere that touches an edge, or has no size (planes), counts as seen, and so does what a mirror that is
+    itself out of view would show. Images must be square.
+
+    Mirrors are as MuJoCo's `render_gl3.c` has them: the first plane or box that reflects shows the scene mirrored at
+    its upper side, and the others reflect nothing. So they are left out together or not at all, lest another take the
+    first one's place. LIBERO's stove is one.
 
     Args:
         model, data: MuJoCo's, after a forward pass.
         camera: its number.
     """
-    places = data.geom_xpos
+    places, mirrors = data.geom_xpos, _mirrors(model)
     hidden = (model.geom_rbound > 0) & _outside(model, data, camera, places)
-    for point, normal in _mirrors(model, data):
-        beyond = (places - point) @ normal
+    for mirror in mirrors:
+        normal = data.geom_xmat[mirror].reshape(3, 3)[:, 2]
+        height = model.geom_size[mirror, 2] if model.geom_type[mirror] == _BOX else 0.0
+        beyond = (places - data.geom_xpos[mirror]) @ normal - height
         hidden &= _outside(model, data, camera, places - 2 * np.outer(beyond, normal))
+    if not hidden[mirrors].all():
+        hidden[mirrors] = False
     return np.asarray(hidden)
+
+
+def _mirrors(model: Any) -> NDArray[np.intp]:
+    """Numbers of the planes and boxes whose material reflects."""
+    reflectance = np.append(model.mat_reflectance, 0.0)[model.geom_matid]  # no material is -1, the last
+    return np.flatnonzero((reflectance > 0) & np.isin(model.geom_type, (_PLANE, _BOX)))
 
 
 def _outside(model: Any, data: Any, camera: int, places: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -44,15 +57,6 @@ def _outside(model: Any, data: Any, camera: int, places: NDArray[np.float64]) ->
     sideways = np.maximum(np.abs(right), np.abs(up))
     beyond_an_edge = sideways * np.cos(half_angle) + backwards * np.sin(half_angle) > radius
     return np.asarray((backwards > radius) | beyond_an_edge)
-
-
-def _mirrors(model: Any, data: Any) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """A point and the normal of each mirror (`render_gl3.c` of MuJoCo: planes, and boxes at their upper side)."""
-    reflects = (model.geom_matid >= 0) & np.append(model.mat_reflectance, 0.0)[model.geom_matid].astype(bool)
-    for geom in np.flatnonzero(reflects & np.isin(model.geom_type, (_PLANE, _BOX))):
-        normal = data.geom_xmat[geom].reshape(3, 3)[:, 2]
-        height = model.geom_size[geom, 2] if model.geom_type[geom] == _BOX else 0.0
-        yield data.geom_xpos[geom] + height * normal, normal
 
 
 @contextmanager
