@@ -60,7 +60,7 @@ def main() -> None:
         parser.error("--episodes: at least 10")
     resident = resident_bytes(chosen.task_suite, chosen.task, chosen.episodes)
     for part in np.array_split(np.array(resident), 5):
-        print(f"{np.median(part) / 2**20:8.1f} MiB median of {len(part)} episodes")
+        print(f"{statistics.median(part) / 2**20:8.1f} MiB median of {len(part)} episodes")
     grown = growth(resident)
     print(f"{grown:+.2%} from the second fifth to the last, {MOST_GROWTH:.0%} at most")
     sys.exit(grown > MOST_GROWTH)

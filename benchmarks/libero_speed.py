@@ -21,7 +21,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -34,6 +34,7 @@ from harness.libero.scene import NEUTRAL, Scene, _standard_environment, episode_
 from harness.libero.tasks import evaluation_states, task
 from harness.libero.worker import one_thread_each
 from harness.plan import EpisodeKey
+from harness.report.table import Table
 from harness.suite import TASK_SUITES
 
 STEPS, REPLAN_STEPS = 100, 10
@@ -143,7 +144,7 @@ class Standard:
     def episode(self, task_suite: str, state: int) -> Played:
         environment, watch = self.environment, self.watch
         environment.seed(episode_seed(key_of(task_suite, state)))
-        with watch.part("reset") if watch else _nothing():
+        with watch.part("reset") if watch else nullcontext():
             environment.reset()
         if watch is not None:  # a hard reset builds all anew, so the watch goes on anew
             watch.wrap(environment.env.sim, "forward", "physics")
@@ -171,9 +172,14 @@ def _images(raw: dict[str, Any]) -> dict[str, np.ndarray]:
     return {camera: raw[f"{camera}_image"][::-1, ::-1] for camera in PROTOCOL.cameras}
 
 
-@contextmanager
-def _nothing() -> Any:
-    yield
+@dataclass(frozen=True)
+class Turn:
+    """What a process did at one order."""
+
+    seconds: float
+    sha256s: list[str]
+    parts: dict[str, float] | None
+    """Seconds in each part since the first order; None when there is no watch."""
 
 
 def work(loop_of: type[Ours] | type[Standard], task_suite: str, watched: bool, orders: Connection) -> None:
@@ -190,16 +196,6 @@ def work(loop_of: type[Ours] | type[Standard], task_suite: str, watched: bool, o
         seconds = time.perf_counter() - start
         orders.send(Turn(seconds, [episode.sha256() for episode in played], watch.seconds if watch else None))
     loop.close()
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What a process did at one order."""
-
-    seconds: float
-    sha256s: list[str]
-    parts: dict[str, float] | None
-    """Seconds in each part since the first order; None when there is no watch."""
 
 
 @contextmanager
@@ -254,14 +250,6 @@ def scaling(task_suite: str, episodes: int, rounds: int = 4) -> float:
     return math.exp(np.mean(np.log(gains)))
 
 
-def table(rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task-suites", nargs="+", choices=TASK_SUITES, default=list(TASK_SUITES))
@@ -269,22 +257,22 @@ def main() -> int:
     parser.add_argument("--where", action="store_true", help="where the time goes, instead of the ratios")
     parser.add_argument("--no-scaling", action="store_true", help="leave out one worker against two")
     chosen = parser.parse_args()
-    rows = [["task suite", "standard s/episode", "ours s/episode", "ratio"]]
-    parts = [["seconds per episode", "loop", *PARTS]]
+    rates = Table(["task suite", "standard s/episode", "ours s/episode", "ratio"], reading="")
+    parts = Table(["seconds per episode", "loop", *PARTS], reading="")
     ratios = []
     for task_suite in chosen.task_suites:
         turns = against_the_standard_loop(task_suite, chosen.rounds, chosen.where)
         ours, standard = ([turn.seconds for turn in mine] for mine in turns)
         ratio = math.exp(np.mean(np.log(standard)) - np.mean(np.log(ours)))
         ratios.append(ratio)
-        rows.append([task_suite, f"{np.mean(standard):.2f}", f"{np.mean(ours):.2f}", f"{ratio:.1f}×"])
-        print(" ".join(rows[-1]), flush=True)
+        rates.add(task_suite, f"{np.mean(standard):.2f}", f"{np.mean(ours):.2f}", f"{ratio:.1f}×")
+        print(" ".join(rates.rows[-1]), flush=True)
         for name, mine in zip(("ours", "standard"), turns, strict=True):
             if spent := mine[-1].parts:
                 spent["rest"] = sum(turn.seconds for turn in mine) - sum(spent.values())
-                parts.append([task_suite, name, *(f"{spent[part] / chosen.rounds:.2f}" for part in PARTS)])
+                parts.add(task_suite, name, *(f"{spent[part] / chosen.rounds:.2f}" for part in PARTS))
     mean = math.exp(np.mean(np.log(ratios)))
-    print(table(parts if chosen.where else rows))
+    print((parts if chosen.where else rates).text())
     print(f"geometric mean: {mean:.1f} (at least {LEAST_RATIO})")
     if chosen.where:
         return 0

@@ -1,6 +1,6 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend, about 40 minutes on 2 idle cores
+    python benchmarks/overhead.py                      # every native backend, an estimated 40 minutes on 2 idle cores
     python benchmarks/overhead.py --backends ddp,zero3 --pairs 12
 
 Prints, for every backend, the ratio of wall time (harness over bare) with its 95 % interval, the same of CPU time, and

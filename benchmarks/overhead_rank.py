@@ -83,7 +83,7 @@ class AccountedSteps(loop.Steps):
 
 
 class AccountedWatch(StepWatch):
-    """Likewise at the two ends of a step, meetings included: the bare loop has none."""
+    """Likewise at the two ends of a step, barriers included: the bare loop has none."""
 
     def start(self) -> None:
         with accounted():

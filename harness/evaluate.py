@@ -18,7 +18,7 @@ from harness.plan import Plan, PlannedArm
 from harness.policies.base import Policy
 from harness.policies.probe import probe
 from harness.store import ResultFolder, append_line, read_lines, read_record, write_record
-from harness.suite import Evaluation, is_blinded
+from harness.suite import Evaluation, blinding_of
 from harness.work import ArmEpisodes, Evaluate
 
 PROBED_EPISODES = 100
@@ -99,12 +99,12 @@ def _arm_to_play(
 
 def _policy(arm: PlannedArm, protocol: Protocol, result: ResultFolder) -> Policy | None:
     """None for a control."""
-    policy = _seeing(arm, result)
-    if policy is None or not is_blinded(arm.name):
+    policy, blinding = _seeing(arm, result), blinding_of(arm.name)
+    if policy is None or blinding is None:
         return policy
     from harness.policies.blinded import Blinded
 
-    return Blinded(policy, ":" + arm.name.rpartition(":")[2], protocol)
+    return Blinded(policy, blinding, protocol)
 
 
 def _seeing(arm: PlannedArm, result: ResultFolder) -> Policy | None:

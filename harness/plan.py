@@ -324,8 +324,8 @@ def _arms(evaluation: Evaluation, learning: list[PlannedRun]) -> list[PlannedArm
     for arm in dict.fromkeys(evaluation.arms):
         if arm.startswith("learned"):
             ending = arm.removeprefix("learned")
-            names = {run.key: f"{run.cell.label}-seed{run.training_seed}{ending}" for run in learning}
-            arms += [PlannedArm(name=name, run_key=key) for key, name in names.items()]
+            for run in learning:
+                arms.append(PlannedArm(name=f"{run.cell.label}-seed{run.training_seed}{ending}", run_key=run.key))
         else:
             arms.append(PlannedArm(name=arm))
     return arms

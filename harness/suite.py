@@ -251,9 +251,10 @@ BLINDED = (":no-images", ":wrong-instruction")
 """Endings of the names of arms that are kept from seeing something (`harness.policies.blinded`)."""
 
 
-def is_blinded(arm: str) -> bool:
-    """Whether an arm is measured to be read beside the one that sees everything, and judged by nothing."""
-    return arm.endswith(BLINDED)
+def blinding_of(arm: str) -> str | None:
+    """Which of `BLINDED` an arm is; None where it sees everything. Such an arm is to be read beside the one that does,
+    and is judged by nothing."""
+    return next((ending for ending in BLINDED if arm.endswith(ending)), None)
 
 
 Arm = Literal["learned", "learned:no-images", "learned:wrong-instruction", "expert", "still"]

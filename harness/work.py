@@ -211,7 +211,7 @@ def _add_repeats(
     """Adds disturbed blocks once more, behind all that has not been measured at all: what disturbed may be over then.
 
     A block is what one repeat of a model measures, in turns or one after the other: pairs are made within it, so it
-    is repeated whole, and runs that go one after the other wait for the rest of it. When `most_in_vain` repeats were
+    is repeated whole: what has been measured again waits for the rest of it. When `most_in_vain` repeats were
     disturbed as well, the machine is taken as it is.
     """
     blocks: dict[tuple[str, int], list[PlannedRun]] = {}
@@ -223,13 +223,22 @@ def _add_repeats(
     for key, block in blocks.items():
         if in_vain >= most_in_vain or not rounds[key] or rounds[key][-1]:
             continue
-        for run in block:
-            attempts = progress.attempts.get(run.key, [])
-            own = len(_own_rounds(attempts))
-            waits = run.block is None and own > len(rounds[key])
-            again = replace(_next_attempt(run, attempts), resume_from=None, again=True)
-            if own and not waits and again.name not in given_up:
-                _append(work, again)
+        for train in _next_round(block, len(rounds[key]), progress):
+            if train.name not in given_up:
+                _append(work, train)
+
+
+def _next_round(block: list[PlannedRun], rounds: int, progress: Progress) -> list[Train]:
+    """What a block that was measured whole so many times lacks of the next time. A run alone is done with it once it is
+    made; those in turns are made all together, as long as one of them lacks it."""
+    again = []
+    for run in block:
+        attempts = progress.attempts.get(run.key, [])
+        if own := _own_rounds(attempts):
+            train = replace(_next_attempt(run, attempts), resume_from=None, again=True)
+            again.append((train, len(own) == rounds))
+    in_turns = any(lacks for train, lacks in again if not train.alone)
+    return [train for train, lacks in again if (lacks if train.alone else in_turns)]
 
 
 def _rounds(block: list[list[AttemptState]]) -> list[bool]:

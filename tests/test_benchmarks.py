@@ -16,6 +16,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import gpu  # noqa: E402
 import growth  # noqa: E402
+import libero_memory  # noqa: E402
 import overhead  # noqa: E402
 import turns_aa  # noqa: E402
 
@@ -49,6 +50,12 @@ def test_a_broken_bound_is_named() -> None:
     assert slow.broken() == ["wall ratio's upper end above 1.03", "own CPU above 1%"]
     short = overhead.cost([pair(1.05)] * 3, turn_steps=40)
     assert short.broken() == [], "steps under 100 ms have no bound on wall time"
+
+
+def test_memory_grows_from_the_second_fifth_on() -> None:
+    filling_up, flat = [10] * 5 + [100] * 20, [100] * 25
+    assert libero_memory.growth(filling_up) == libero_memory.growth(flat) == 0
+    assert libero_memory.growth([100 + episode for episode in range(25)]) == pytest.approx(122 / 107 - 1)
 
 
 def test_like_pairs_are_called_unlike_as_often_as_promised() -> None:

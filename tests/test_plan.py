@@ -7,6 +7,7 @@ import pytest
 from harness.errors import BadInput
 from harness.plan import Plan, make_plan
 from harness.selection import selected
+from harness.suite import BLINDED
 from harness.suite_file import load_suite
 
 FSDP2 = Path(__file__).parents[1] / "suites" / "fsdp2.toml"
@@ -54,7 +55,7 @@ def test_a_learning_run_per_backend_and_seed_and_an_arm_for_each() -> None:
 
 def test_blinded_arms_are_planned_beside_those_that_see() -> None:
     arms = plan('evaluation.arms=["learned","learned:no-images","learned:wrong-instruction"]').arms
-    endings = ("", ":no-images", ":wrong-instruction")
+    endings = ("", *BLINDED)
     assert [arm.name for arm in arms] == [f"pi0-{key}-seed0{end}" for end in endings for key in ("zero3", "fsdp2")]
     assert {arm.run_key for arm in arms} == {"pi0-zero3/learning-0", "pi0-fsdp2/learning-0"}
 

@@ -28,7 +28,7 @@ from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode, worst
 from harness.plan import Plan, PlannedRun, RunKind
 from harness.records import Record
-from harness.suite import CONTROLS, is_blinded
+from harness.suite import CONTROLS, blinding_of
 from harness.train.records import Outcome, RunRecord
 
 
@@ -208,7 +208,7 @@ def _success_pairs(plan: Plan, results: Results) -> list[PairedSuccess]:
     runs = {run.key: run for run in plan.runs}
     learnt: dict[str, dict[int, str]] = {}
     for arm in plan.arms:
-        if arm.run_key in runs and not is_blinded(arm.name):
+        if arm.run_key in runs and blinding_of(arm.name) is None:
             run = runs[arm.run_key]
             learnt.setdefault(run.cell.label, {})[run.training_seed] = arm.name
     pairs = []

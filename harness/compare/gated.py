@@ -9,7 +9,7 @@ from harness.compare.results import Results, model_key
 from harness.compare.throughput import STEADY, pair_runs, steady_pair
 from harness.libero.records import ArmRecord
 from harness.plan import RunKind
-from harness.suite import CONTROLS, is_blinded
+from harness.suite import CONTROLS, blinding_of
 from harness.train.records import RunRecord
 
 KINDS = {"time": RunKind.TIMING, "memory": RunKind.TIMING, "checkpoint": RunKind.LEARNING}
@@ -18,7 +18,7 @@ KINDS = {"time": RunKind.TIMING, "memory": RunKind.TIMING, "checkpoint": RunKind
 
 def learnt_arms(results: Results) -> list[ArmRecord]:
     """Arms worth a baseline. Controls are held to fixed rates instead."""
-    return [record for record in results.arms if record.arm not in CONTROLS and not is_blinded(record.arm)]
+    return [record for record in results.arms if record.arm not in CONTROLS and blinding_of(record.arm) is None]
 
 
 def gated_values(metric: Metric, runs: list[RunRecord], reference: Sequence[RunRecord] = ()) -> list[float]:

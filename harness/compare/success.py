@@ -12,7 +12,7 @@ from harness.statistics.interval import Interval
 from harness.statistics.power import detectable_paired_difference
 from harness.statistics.proportions import Pairs, mcnemar_p, noninferior, paired_difference, wilson
 from harness.statistics.ratios import mean_interval
-from harness.suite import CONTROLS, TASK_SUITES, Evaluation, Gate, in_order, is_blinded
+from harness.suite import CONTROLS, TASK_SUITES, Evaluation, Gate, blinding_of, in_order
 
 ALL = "all"
 SEEDS_FOR_A_BACKEND = 3
@@ -194,7 +194,7 @@ def pass_mark(arm: str, evaluation: Evaluation | None) -> float | None:
     """The rate an arm must reach; None for one that is only measured."""
     if arm in CONTROLS:
         return EXPERT_RATE if arm == "expert" else None
-    return evaluation.pass_mark if evaluation and not is_blinded(arm) else None
+    return evaluation.pass_mark if evaluation and blinding_of(arm) is None else None
 
 
 def passes(successes: int, valid: int, left: int, mark: float) -> bool | None:

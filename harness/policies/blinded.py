@@ -22,14 +22,14 @@ class Blinded:
     It owns the policy.
     """
 
-    def __init__(self, policy: Policy, ending: str, protocol: Protocol) -> None:
+    def __init__(self, policy: Policy, blinding: str, protocol: Protocol) -> None:
         """
         Args:
-            ending: one of `harness.suite.BLINDED`.
+            blinding: one of `harness.suite.BLINDED`.
             protocol: whose template the instruction goes through.
         """
         self._policy, self._protocol = policy, protocol
-        self._shown = {":no-images": _without_images, ":wrong-instruction": self._misled}[ending]
+        self._shown = {":no-images": _without_images, ":wrong-instruction": self._misled}[blinding]
 
     def act(self, looks: list[Look]) -> list[Chunk]:
         """As the policy itself."""

@@ -5,11 +5,11 @@ A crash, an out-of-memory kill or a hang takes the ranks of one group with it an
 
 from __future__ import annotations
 
-import select
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from multiprocessing.connection import wait
 
 from harness.machine import Fingerprint
 from harness.train.agent import Hosts
@@ -109,12 +109,12 @@ def _until_the_next_look(groups: Sequence[ProcessGroup], turns: Turns | None) ->
     """Gives turns for so long, or until a group's torchrun has ended."""
     due = time.monotonic() + _LOOK_SECONDS
     ends = [group.ending for group in groups if group.ending is not None]
-    asked: list[Turns | int] = [*ends, *([turns] if turns else [])]
+    asked = [*ends, *([turns.fileno()] if turns else [])]
     while (left := due - time.monotonic()) > 0:
-        ready = select.select(asked, [], [], left)[0]
+        ready = wait(asked, left)
         if any(end in ready for end in ends):
             return
-        if turns in ready:
+        if ready and turns is not None:
             turns.serve(0)
 
 

@@ -90,7 +90,7 @@ class Turns:
         return group in self._here and group != self._holder and self._ready(group)
 
     def fileno(self) -> int:
-        """To wait on, with `select`: there is something to hear."""
+        """To wait on: there is something to hear."""
         return self._selector.fileno()
 
     def serve(self, seconds: float) -> None:

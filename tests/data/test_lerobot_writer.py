@@ -1,11 +1,10 @@
 """Our LeRobot v3.0 sets: re-read by our reader (test_lerobot) and, with its own Python, by LeRobot."""
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import lerobot_python
 import numpy as np
 import pandas
 import pyarrow.parquet
@@ -17,7 +16,7 @@ from harness.data.lerobot import LeRobot
 from harness.data.lerobot_writer import KEYS, write_lerobot
 from harness.errors import BadInput
 
-PEER_PYTHON = os.environ.get("HARNESS_LEROBOT_PYTHON")
+PEER = Path(__file__).with_name("lerobot_peer.py")
 
 
 def test_the_layout_is_lerobots(tmp_path):
@@ -77,20 +76,11 @@ def test_a_set_is_whole_or_not_there(tmp_path):
         write_lerobot(tmp_path / "set", made, FPS)
 
 
-def peer(what: str, folder: Path) -> dict:
-    """What LeRobot itself says of a set it reads or writes."""
-    command = [str(PEER_PYTHON), str(Path(__file__).with_name("lerobot_peer.py")), what, str(folder)]
-    quiet = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.parent / "hub")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.full
-@pytest.mark.skipif(PEER_PYTHON is None, reason="HARNESS_LEROBOT_PYTHON names no Python that has lerobot")
+@lerobot_python.needed
 def test_lerobot_reads_what_we_write(tmp_path):
     write_lerobot(tmp_path / "set", episodes(), FPS)
-    told = peer("read", tmp_path / "set")
+    told = lerobot_python.ask(PEER, "read", tmp_path / "set")
     for one, other in zip(told["episodes"], episodes(), strict=True):
         assert one["prompt"] == other.prompt
         np.testing.assert_array_equal(one["states"], other.states)
@@ -101,9 +91,9 @@ def test_lerobot_reads_what_we_write(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(PEER_PYTHON is None, reason="HARNESS_LEROBOT_PYTHON names no Python that has lerobot")
+@lerobot_python.needed
 def test_we_read_what_lerobot_writes(tmp_path):
-    told = peer("write", tmp_path / "set")
+    told = lerobot_python.ask(PEER, "write", tmp_path / "set")
     for one, other in zip(told["episodes"], read_all(LeRobot(tmp_path / "set", {})), strict=True):
         assert one["prompt"] == other.prompt
         np.testing.assert_array_equal(one["states"], other.states)

@@ -16,16 +16,16 @@ PATIENCE_SECONDS = 3600.0
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * PATIENCE_SECONDS)]  # about 15 minutes on 2 cores
 
 
-def command(results, workers, executor, task_suites=SUITES, tasks="all"):
+def command(results, workers, executor="local"):
     return [
         *(sys.executable, "-m", "harness", "evaluate", "--policy", "expert", "--quiet"),
-        *("--task-suite", ",".join(task_suites), "--tasks", tasks, "--episodes", "1"),
+        *("--task-suite", ",".join(SUITES), "--episodes", "1"),
         *("--workers", str(workers), "--executor", executor, "--results", str(results)),
     ]
 
 
-def run(results, workers, executor="local", **scope):
-    line = command(results, workers, executor, **scope)
+def run(results, workers, executor="local"):
+    line = command(results, workers, executor)
     done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode in (0, 11), done.stderr
     return episodes(results)
@@ -33,7 +33,7 @@ def run(results, workers, executor="local", **scope):
 
 def run_and_kill_one(results, workers, after):
     """Kills one of the command's simulators once so many episodes are on record."""
-    with subprocess.Popen(command(results, workers, "local"), stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command(results, workers), stderr=subprocess.DEVNULL) as process:
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while len(episodes(results)) < after:

@@ -18,8 +18,7 @@ import torch
 fork = ModuleType("transformers.models.siglip.check")
 fork.check_whether_transformers_replace_is_installed_correctly = lambda: True
 sys.modules[fork.__name__] = fork
-sys.modules["transformers.models.siglip"] = importlib.import_module("transformers.models.siglip")
-sys.modules["transformers.models.siglip"].check = fork
+importlib.import_module("transformers.models.siglip").check = fork
 
 
 def main() -> None:

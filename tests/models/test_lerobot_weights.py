@@ -1,12 +1,11 @@
 """Names and shapes of published weights against what LeRobot itself has; `nox -s peer-lerobot` runs it."""
 
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+import lerobot_python
 import pytest
 import torch
 
@@ -14,7 +13,7 @@ from harness.models import build_on_meta
 from harness.models.formats.rules import FORMATS
 from harness.models.formats.transfer import match
 
-PEER_PYTHON = os.environ.get("HARNESS_LEROBOT_PYTHON")
+PEER = Path(__file__).with_name("lerobot_weights_peer.py")
 ADAPTIVE_NORM = r"model\.paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\..*layernorm|norm)\."
 """In pi05 only LeRobot's fork of transformers has these as we do."""
 
@@ -36,22 +35,13 @@ class Shapes:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(PEER_PYTHON is None, reason="HARNESS_LEROBOT_PYTHON names no Python that has lerobot")
+@lerobot_python.needed
 @pytest.mark.parametrize("name", ["pi0", "pi05"])
 def test_lerobot_and_we_have_the_same_names_and_shapes(name, tmp_path):
-    model, chosen = build_on_meta(name, "full", "joint"), FORMATS[f"lerobot-{name}"]
+    model, chosen = build_on_meta(name, "full"), FORMATS[f"lerobot-{name}"]
     ours = {str(chosen.published(own)): list(tensor.shape) for own, tensor in model.state_dict().items()}
     (tmp_path / "ours.json").write_text(json.dumps(ours))
-    command = [
-        str(PEER_PYTHON),
-        str(Path(__file__).with_name("lerobot_weights_peer.py")),
-        name,
-        str(tmp_path / "ours.json"),
-    ]
-    quiet = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout.splitlines()[-1])
+    theirs = lerobot_python.ask(PEER, name, tmp_path / "ours.json")
 
     def compared(names):
         return {one for one in names if name == "pi0" or not re.match(ADAPTIVE_NORM, one)}
