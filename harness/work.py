@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from harness.compare.metrics import METRICS
-from harness.compare.results import model_key
 from harness.compare.verdict import Alarm
-from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun, RunKind
+from harness.plan import EpisodeKey, Plan, PlannedArm, PlannedRun, RunKind, model_key
 from harness.suite import Data
 
 
@@ -80,8 +79,14 @@ class TakeTurns:
     runs: tuple[Train, ...]
 
     @property
+    def company(self) -> tuple[str | None, bool]:
+        """The block, and whether it is measured again."""
+        return self.runs[0].run.block, self.runs[0].again
+
+    @property
     def name(self) -> str:
-        return f"block {self.runs[0].run.block}" + (" again" if self.runs[0].again else "")
+        block, again = self.company
+        return f"block {block}" + (" again" if again else "")
 
     @property
     def names(self) -> frozenset[str]:
@@ -217,7 +222,7 @@ def _add_repeats(
     blocks: dict[tuple[str, int], list[PlannedRun]] = {}
     for run in runs:
         if run.kind is RunKind.TIMING:
-            blocks.setdefault((model_key(run.cell.label), run.repeat), []).append(run)
+            blocks.setdefault((run.cell.model_key, run.repeat), []).append(run)
     rounds = {key: _rounds([progress.attempts.get(run.key, []) for run in block]) for key, block in blocks.items()}
     in_vain = sum(not calm for block in rounds.values() for calm in block[1:])
     for key, block in blocks.items():
@@ -291,11 +296,12 @@ def _next_attempt(run: PlannedRun, attempts: list[AttemptState]) -> Train:
 
 
 def _append(work: list[Work], train: Train) -> None:
-    """Adds a run, in one piece with the runs of its block that stand last."""
-    last = work[-1] if work else None
+    """Adds a run; one in turns in one piece with its block, whatever has been added since."""
     if train.alone:
         work.append(train)
-    elif isinstance(last, TakeTurns) and (last.runs[0].run.block, last.runs[0].again) == (train.run.block, train.again):
-        work[-1] = TakeTurns((*last.runs, train))
-    else:
-        work.append(TakeTurns((train,)))
+        return
+    for place, piece in enumerate(work):
+        if isinstance(piece, TakeTurns) and piece.company == (train.run.block, train.again):
+            work[place] = TakeTurns((*piece.runs, train))
+            return
+    work.append(TakeTurns((train,)))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare.verdict import Alarm
-from harness.plan import CHECKPOINT_STEPS, Plan, RunKind, make_plan
+from harness.plan import Plan, RunKind
+from harness.planning import CHECKPOINT_STEPS, make_plan
 from harness.selection import selected
 from harness.suite_file import load_suite
 from harness.work import (
@@ -297,18 +298,32 @@ def test_runs_one_after_the_other_are_each_measured_again_once() -> None:
     assert done == [(key, 2) for key in timed if key.endswith("timing-0")]
 
 
-def test_a_run_that_was_crowded_out_makes_its_part_of_a_repeat_alone_and_once() -> None:
+@pytest.mark.parametrize("place", range(4))
+def test_a_run_that_was_crowded_out_makes_its_part_of_a_repeat_alone_and_once(place: int) -> None:
     made = plan("throughput.order=turns")
     block = [run.key for run in made.runs if run.kind is RunKind.TIMING and run.repeat == 0]
     progress, done = disturbed(made, *block), []
-    progress.attempts[block[0]].insert(0, AttemptState(0, "OOM", None, in_turns=True))
+    progress.attempts[block[place]].insert(0, AttemptState(0, "OOM", None, in_turns=True))
     while (work := next_work(made, progress)) and len(done) < 20:
         assert isinstance(work, Train | TakeTurns)
         trains = work.runs if isinstance(work, TakeTurns) else [work]
         done.append([train.run.key for train in trains])
         for train in trains:
             then(progress, train.run.key, disturbed=True)
-    assert done == [block[:1], block[1:]]
+    assert sorted(done) == sorted([[block[place]], block[:place] + block[place + 1 :]])
+
+
+def test_who_was_crowded_out_does_not_part_the_others() -> None:
+    made = plan("throughput.order=turns")
+    block = [run.key for run in made.runs if run.kind is RunKind.TIMING and run.repeat == 0]
+    progress = finished(made)
+    for key in block:
+        outcome = "OOM" if key == block[1] else "CRASHED"
+        progress.attempts[key] = [AttemptState(1, outcome, None, in_turns=True)]
+    together, alone = remaining_work(made, progress)
+    assert isinstance(together, TakeTurns) and isinstance(alone, Train)
+    assert [train.run.key for train in together.runs] == [block[0], *block[2:]]
+    assert alone.run.key == block[1]
 
 
 def test_a_repeat_that_was_cut_short_is_made_again_for_the_whole_block() -> None:
