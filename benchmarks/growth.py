@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 from harness.history import each_result
 from harness.machine import fingerprint
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.run import Workplace, conclude, conclude_dossier, write_page
 from harness.store import BaselineFolder, Store
 from harness.suite import Suite

@@ -11,7 +11,8 @@ from harness.compare.results import Results
 from harness.compare.verdict import Judgement, Verdict
 from harness.display import Display
 from harness.errors import BadInput, ExitCode, HarnessError
-from harness.plan import Plan, PlannedRun, Plant, RunKind, make_plan
+from harness.plan import Plan, PlannedRun, Plant, RunKind
+from harness.planning import make_plan
 from harness.reading import read_plan, read_results
 from harness.run import Workplace, accept_baseline, carry_out, read_baseline
 from harness.store import BaselineFolder, ResultFolder, Store, read_record

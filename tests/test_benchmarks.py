@@ -14,6 +14,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import bf16_regimes  # noqa: E402
 import gpu  # noqa: E402
 import growth  # noqa: E402
 import libero_memory  # noqa: E402
@@ -50,6 +51,17 @@ def test_a_broken_bound_is_named() -> None:
     assert slow.broken() == ["wall ratio's upper end above 1.03", "own CPU above 1%"]
     short = overhead.cost([pair(1.05)] * 3, turn_steps=40)
     assert short.broken() == [], "steps under 100 ms have no bound on wall time"
+
+
+def test_regimes_differ_by_their_largest_departure() -> None:
+    other = bf16_regimes.Row("bfloat16", losses=[2.0, 1.5, 1.0], norms=[4.0, 2.0, 1.0])
+    reference = bf16_regimes.Row("float32", losses=[2.125, 1.0, 1.0], norms=[4.0, 4.0, 1.0])
+    assert bf16_regimes.drift(other, reference) == bf16_regimes.Drift(0.125, 0.5, 0.5)
+
+
+def test_a_regime_is_held_against_one_that_is_measured_before_it() -> None:
+    names = list(bf16_regimes.ROWS)
+    assert all(names.index(reference) <= names.index(name) for name, (reference, _) in bf16_regimes.ROWS.items())
 
 
 def test_memory_grows_from_the_second_fifth_on() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadInput
-from harness.plan import Cell, Plan, RunKind, make_plan
+from harness.plan import Cell, Plan, RunKind
+from harness.planning import make_plan
 from harness.suite_file import load_suite
 from harness.train.schedule import learning_rate
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.display import Display, spoken
 from harness.estimate import Pace, plan_disk_bytes, plan_seconds, work_seconds
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.selection import selected
 from harness.suite_file import load_suite
 from harness.work import Progress, TakeTurns, Train, remaining_work

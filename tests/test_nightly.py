@@ -15,7 +15,8 @@ import yaml
 
 from harness.cli import app
 from harness.compare.gated import gated_metrics
-from harness.plan import TIMING_METRICS, RunKind, make_plan
+from harness.plan import RunKind
+from harness.planning import TIMING_METRICS, make_plan
 from harness.suite_file import load_suite
 
 ROOT = Path(__file__).parents[1]

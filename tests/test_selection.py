@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadInput
-from harness.plan import Plan, RunKind, make_plan
+from harness.plan import Plan, RunKind
+from harness.planning import make_plan
 from harness.selection import selected
 from harness.suite import Suite
 from harness.suite_file import load_suite, suite_from

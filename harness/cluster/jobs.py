@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.cluster.job import Job, JobEnd
 from harness.cluster.resources import Slurm
-from harness.compare.results import model_key
 from harness.display import Display, title
 from harness.errors import BadInput, HarnessError, MachineFault
 from harness.machine import Fingerprint, fingerprint
@@ -325,7 +324,7 @@ def job_groups(remaining: Sequence[Work]) -> list[list[Work]]:
         if isinstance(work, Train | TakeTurns):
             run = _runs(work)[0]
             timing = run.kind is RunKind.TIMING
-            key: object = (model_key(run.cell.label), run.repeat) if timing else number
+            key: object = (run.cell.model_key, run.repeat) if timing else number
             groups.setdefault(key, []).append(work)
     return list(groups.values())
 

@@ -12,7 +12,7 @@ from harness.commands.suites import Request
 from harness.errors import ExitCode
 from harness.frontier import CellFrontier, Frontier, Try, cells_of, find_frontier
 from harness.machine import fingerprint
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.store import write_record
 
 GIB, MIB = 2**30, 2**20

@@ -14,7 +14,8 @@ from harness.errors import BadInput, ExitCode
 from harness.libero.handicap import handicap_of
 from harness.libero.protocol import preset
 from harness.machine import fingerprint
-from harness.plan import Plan, PlannedArm, planned_episodes
+from harness.plan import Plan, PlannedArm
+from harness.planning import planned_episodes
 from harness.policies.remote import check_url, is_url
 from harness.suite import BLINDED, CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges, task_count
 from harness.suite_file import explain

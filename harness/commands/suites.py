@@ -18,7 +18,8 @@ from harness.display import Display, spoken
 from harness.errors import BadInput, ExitCode
 from harness.estimate import plan_disk_bytes, plan_seconds
 from harness.machine import fingerprint, over_nodes
-from harness.plan import Plan, RunKind, make_plan
+from harness.plan import Plan, RunKind
+from harness.planning import make_plan
 from harness.selection import selected
 from harness.store import Store
 from harness.suite import Suite

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from harness.compare.results import backend_key, model_key, unique
+from harness.compare.results import unique
 from harness.compare.throughput import Finding, Speedup
+from harness.plan import backend_key, model_key
 from harness.records import Value
 from harness.statistics.families import holm
 from harness.statistics.interval import Interval

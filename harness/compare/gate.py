@@ -14,10 +14,10 @@ from harness.compare.baseline import Baseline, CellBaseline, Entry, simulation_v
 from harness.compare.gated import KINDS, gated_metrics, gated_values, learnt_arms, reference_runs
 from harness.compare.metrics import Metric, noise_correlation
 from harness.compare.questions import Answer, MetricQuestion, SuccessQuestion
-from harness.compare.results import Results, ended_well, model_key, unique
+from harness.compare.results import Results, ended_well, unique
 from harness.compare.verdict import Alarm, Confirmation, Judgement, Verdict
 from harness.libero.records import ArmRecord
-from harness.plan import Plan, RunKind
+from harness.plan import Plan, RunKind, model_key
 from harness.statistics.families import holm
 from harness.statistics.prediction import spread_for
 from harness.suite import Gate

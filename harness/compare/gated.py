@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.compare.metrics import METRICS, Metric, read
-from harness.compare.results import Results, model_key
+from harness.compare.results import Results
 from harness.compare.throughput import STEADY, pair_runs, steady_pair
 from harness.libero.records import ArmRecord
-from harness.plan import RunKind
+from harness.plan import RunKind, model_key
 from harness.suite import CONTROLS, blinding_of
 from harness.train.records import RunRecord
 

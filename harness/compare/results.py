@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from harness.libero.records import ArmRecord, EpisodeRecord
-from harness.plan import RunKind
+from harness.plan import RunKind, backend_key, model_key
 from harness.train.records import Outcome, RunRecord, StepRow
 
 H = TypeVar("H", bound=Hashable)
@@ -68,15 +68,6 @@ def unique(names: Iterable[H]) -> list[H]:
 
 def without_old(label: str) -> str:
     return label.removesuffix(OLD)
-
-
-def model_key(label: str) -> str:
-    """A cell's label is `<model key>-<backend key>` (`harness.plan`); model keys hold no dash."""
-    return label.split("-", 1)[0]
-
-
-def backend_key(label: str) -> str:
-    return label.split("-", 1)[-1]
 
 
 def with_references(labels: Iterable[str], reference: str | None) -> dict[str, list[str]]:

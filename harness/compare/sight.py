@@ -5,9 +5,9 @@ from __future__ import annotations
 from harness.compare.baseline import Baseline
 from harness.compare.gated import gated_metrics
 from harness.compare.metrics import METRICS, noise_correlation, smallest_effect
-from harness.compare.results import model_key, unique
+from harness.compare.results import unique
 from harness.errors import BadInput
-from harness.plan import Plan, RunKind
+from harness.plan import Plan, RunKind, model_key
 from harness.statistics.power import detectable_shift, processes_needed
 from harness.statistics.prediction import Spread, spread_for
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.compare.comparison import Comparison
-from harness.compare.results import backend_key, model_key
 from harness.compare.success import PairedSuccess
 from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement, Verdict
+from harness.plan import backend_key, model_key
 from harness.report.figures import mib, pair, plural, points, ratio
 from harness.report.verdicts import GOOD, of, peak_bytes
 

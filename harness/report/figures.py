@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 
 from harness.compare.metrics import METRICS, Metric
-from harness.compare.results import backend_key, model_key
 from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement
+from harness.plan import backend_key, model_key
 from harness.statistics.interval import Interval
 
 MISSING = "–"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from harness.compare.comparison import Comparison
-from harness.compare.results import backend_key, model_key, unique
+from harness.compare.results import unique
 from harness.compare.summary import CellSummary
+from harness.plan import backend_key, model_key
 from harness.report.figures import MISSING, milliseconds, number, percent, plural
 from harness.report.table import Table
 

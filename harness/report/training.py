@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.compare.comparison import Comparison
-from harness.compare.results import backend_key, model_key, unique
+from harness.compare.results import unique
 from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup
-from harness.plan import Plan
+from harness.plan import Plan, backend_key, model_key
 from harness.report.figures import MISSING, mib, milliseconds, number, pair, percent, plural, speedup_cell
 from harness.report.steps import steps_tables
 from harness.report.table import Table, bullet

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.compare.results import model_key
 from harness.errors import HarnessError
 from harness.plan import Plan, PlannedRun
 from harness.store import ResultFolder, Store, read_record, write_record
@@ -100,7 +99,7 @@ def _groups(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _reference(plan: Plan, run: PlannedRun) -> PlannedRun:
     """The reference run of the same model."""
-    label = f"{model_key(run.cell.label)}-{cell_key(REFERENCE, 'native')}"
+    label = f"{run.cell.model_key}-{cell_key(REFERENCE, 'native')}"
     for other in plan.runs:
         if other.cell.label == label:
             return other

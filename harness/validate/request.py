@@ -9,7 +9,8 @@ from typing import Any
 from harness.backends.options import VARIANTS
 from harness.errors import BadInput
 from harness.machine import Fingerprint
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.suite_file import suite_from
 from harness.validate.records import Row, Validation
 

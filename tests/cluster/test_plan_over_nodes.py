@@ -9,7 +9,8 @@ import native_runs as native
 import pytest
 
 from harness.machine import over_nodes
-from harness.plan import Plan, RunKind, make_plan
+from harness.plan import Plan, RunKind
+from harness.planning import make_plan
 from harness.suite_file import suite_from
 
 TABLES: dict[str, Any] = {

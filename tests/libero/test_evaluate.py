@@ -12,7 +12,8 @@ from harness.evaluate import evaluate_arms
 from harness.libero.probe import Check
 from harness.libero.records import ArmRecord, EpisodeRecord
 from harness.machine import fingerprint
-from harness.plan import Plan, PlannedArm, planned_episodes
+from harness.plan import Plan, PlannedArm
+from harness.planning import planned_episodes
 from harness.policies.base import PolicyFault
 from harness.reading import read_progress
 from harness.store import ResultFolder, read_lines, read_record

@@ -265,19 +265,25 @@ def test_gradient_descent_without_clipping(names, tmp_path):
 @pytest.mark.full
 @WITH_REFERENCE
 def test_one_step_exports_the_same_file(names, tmp_path):
-    """After one AdamW step in float32 without clipping, byte for byte. ZeRO-3, its own linear layers off, rounds a few
-    elements in a hundred the other way."""
+    """After one AdamW step in float32 without clipping, byte for byte.
+
+    ZeRO-3, its own linear layers off, rounds a few gradients in a hundred the other way. Where a gradient is nothing
+    but rounding, Adam makes a whole step of it (the tiny model's first convolution has eight channels in eight norms,
+    which undo its bias): ZeRO-3 is held against DDP under an eps that no such gradient reaches.
+    """
     zero3 = {"backend": "deepspeed", "zero_stage": 3, "memory_efficient_linear": False}
-    cells = {name: backend_cell(name, zero3 if "zero3" in name else None, clip=0.0) for name in names}
+    smooth = {"optimizer": {"eps": SETTINGS["optimizer"]["eps"]}, "clip": 0.0}
+    exact = [name for name in names if "zero3" not in name]
+    near = {name: backend_cell(name, zero3, **smooth) for name in names if "zero3" in name}
+    cells = {name: backend_cell(name, clip=0.0) for name in exact} | {"smooth": backend_cell("ddp", **smooth)} | near
     done = together(tmp_path, cells, steps=1, warmup_steps=0)
     files = {name: each.folder / "export" / "model.safetensors" for name, each in done.items()}
-    reference = load_file(files["ddp"])
-    for name in names:
-        if "zero3" in name:
-            other = load_file(files[name])
-            assert max(float((other[key] - reference[key]).abs().max()) for key in reference) < 1e-8, name
-        else:
-            assert files[name].read_bytes() == files["ddp"].read_bytes(), name
+    for name in exact:
+        assert files[name].read_bytes() == files["ddp"].read_bytes(), name
+    reference = load_file(files["smooth"])
+    for name in near:
+        other = load_file(files[name])
+        assert max(float((other[key] - reference[key]).abs().max()) for key in reference) < 1e-6, name
 
 
 @pytest.mark.full

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from harness.compare.comparison import Comparison
 from harness.compare.metrics import METRICS, read
-from harness.compare.results import Results, ended_well, model_key, unique
+from harness.compare.results import Results, ended_well, unique
 from harness.compare.summary import CellSummary
 from harness.compare.throughput import Speedup, counts
-from harness.plan import Plan, RunKind
+from harness.plan import Plan, RunKind, model_key
 from harness.report.figures import number, pair, plural, ratio
 from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper, style
 from harness.statistics.interval import Interval

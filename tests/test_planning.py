@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.selection import selected
 from harness.suite import BLINDED
 from harness.suite_file import load_suite
