@@ -1,15 +1,17 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend, an estimated 40 minutes on 2 idle cores
-    python benchmarks/overhead.py --backends ddp,zero3 --pairs 12
+    python benchmarks/overhead.py                      # every native backend: about half an hour on 2 idle cores
+    python benchmarks/overhead.py --backends ddp,zero3 --groups 8
+    python benchmarks/overhead.py --keep overhead.jsonl         # may be stopped, and goes on from there
+    python benchmarks/overhead.py --backends ddp --control      # the bare loop against itself: how well this tells
 
 Prints, for every backend, the ratio of wall time (harness over bare) with its 95 % interval, the same of CPU time, and
 the CPU time of the harness itself as a share of a step's. Exits with 1 when a bound is broken: the interval's upper end
 above 1.03 at steps of 100 ms or more, or a share above 1 %.
 
-Every backend gets several fresh pairs of process groups, since two groups of the very same loop differ by one or two
-per cent for as long as they live. Within a pair the loops take turns, and the next round comes in opposite order. A
-pair gives one ratio, of the geometric means of its turns; the figure is their mean, its interval Student's t.
+Both loops train the same engine in the same processes, a few steps each in turn, since two process groups of the very
+same loop differ by one or two per cent for as long as they live. Every backend gets several fresh process groups; each
+gives one ratio, of the geometric means of its turns. The figure is their mean, its interval Student's t.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from typing import Any
 
 from harness.machine import fingerprint
 from harness.plan import Cell, PlannedRun, RunKind
+from harness.records import Value
 from harness.statistics.interval import Interval
 from harness.statistics.ratios import paired_ratio
-from harness.train.launch import launch_in_turns
+from harness.store import append_line, read_lines
+from harness.train.launch import launch
 from harness.train.records import Outcome, RunSpec, StepRow
 
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -43,7 +47,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
 LARGEST_RATIO, LARGEST_SHARE, SHORTEST_STEP_SECONDS = 1.03, 0.01, 0.1
 WARMUP_STEPS = 5
 BARE = "bare"
-"""A cell whose label ends so runs the barest loop."""
+"""A cell whose label ends so runs the barest loop in both places."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +71,31 @@ class Cost:
         return bounds
 
 
-@dataclass(frozen=True)
-class Pair:
-    """What one pair of process groups noted: by rank, and for the launcher that followed them."""
+class Group(Value):
+    """What one process group noted. A rank's turns are (wall, CPU) seconds; the first of each loop is its warm-up."""
 
-    harness: list[dict[str, Any]]
-    bare: list[dict[str, Any]]
+    backend: str
+    ours: list[list[tuple[float, float]]]
+    bare: list[list[tuple[float, float]]]
+    own_cpu_seconds: float
+    """Of all ranks, around the harness's steps."""
     launcher_cpu_seconds: float
 
 
-def measure(backend: str, options: argparse.Namespace, folder: Path) -> Pair:
-    """Runs the two loops in turns. Raises SystemExit when one of them does not end well."""
-    specs = [spec(backend, name, options, folder) for name in ("harness", BARE)]
-    launcher = CpuBetweenSteps()
-    records = launch_in_turns(
-        specs, fingerprint(), hang_seconds=300.0, on_step=launcher.step_made, worker="overhead_rank"
+def measure(backend: str, options: argparse.Namespace, folder: Path) -> Group:
+    """Runs the two loops in turns. Raises SystemExit when the run does not end well."""
+    order, launcher = spec(backend, options, folder), CpuBetweenSteps()
+    record = launch(order, fingerprint(), hang_seconds=300.0, on_step=launcher.step_made, worker="overhead_rank")
+    if record.outcome is not Outcome.OK:
+        raise SystemExit(f"{order.run.key}: {record.outcome}: {record.failure and record.failure.reason}")
+    ranks = [json.loads(file.read_text()) for file in sorted(Path(order.folder).glob("rank-*.turns.json"))]
+    return Group(
+        backend=backend,
+        ours=[rank["harness"] for rank in ranks],
+        bare=[rank["bare"] for rank in ranks],
+        own_cpu_seconds=sum(rank["own_cpu_seconds"] for rank in ranks),
+        launcher_cpu_seconds=launcher.seconds,
     )
-    turns = []
-    for order, record in zip(specs, records, strict=True):
-        expected = Outcome.CRASHED if order.run.cell.label.endswith(BARE) else Outcome.OK  # a bare rank reports nothing
-        files = sorted(Path(order.folder).glob("rank-*.turns.json"))
-        if record.outcome is not expected or len(files) != options.ranks:
-            raise SystemExit(f"{order.run.key}: {record.outcome}: {record.failure and record.failure.reason}")
-        turns.append([json.loads(file.read_text()) for file in files])
-    return Pair(turns[0], turns[1], launcher.seconds)
 
 
 class CpuBetweenSteps:
@@ -100,40 +105,36 @@ class CpuBetweenSteps:
         self._first: float | None = None
         self.seconds = 0.0
 
-    def step_made(self, _place: int, _row: StepRow) -> None:
+    def step_made(self, _row: StepRow) -> None:
         now = time.process_time()
         self._first = now if self._first is None else self._first
         self.seconds = now - self._first
 
 
-def cost(pairs: list[Pair], turn_steps: int) -> Cost:
-    """The first turn of a process is its warm-up and left out of everything.
-
-    The launcher follows both groups all the time, a run alone has it to itself: half of its time counts.
-    """
+def cost(groups: list[Group], turn_steps: int) -> Cost:
+    """The launcher's time counts whole, though half of it passes while bare turns are made."""
     figures = {
         name: paired_ratio(
-            [geometric_mean(_slowest(pair.bare, place)) for pair in pairs],
-            [geometric_mean(_slowest(pair.harness, place)) for pair in pairs],
+            [geometric_mean(_slowest(group.bare, place)) for group in groups],
+            [geometric_mean(_slowest(group.ours, place)) for group in groups],
         )
         for place, name in ((0, "wall"), (1, "cpu"))
     }
-    ranks = [rank for pair in pairs for rank in pair.harness]
-    cpu = sum(seconds for rank in ranks for _, seconds in rank["turns"][1:])
-    own = sum(rank["own_cpu_seconds"] for rank in ranks) + sum(pair.launcher_cpu_seconds for pair in pairs) / 2
-    step_seconds = median(seconds for pair in pairs for seconds in _slowest(pair.bare, 0)) / turn_steps
+    cpu = sum(seconds for group in groups for rank in group.ours for _, seconds in rank[1:])
+    own = sum(group.own_cpu_seconds + group.launcher_cpu_seconds for group in groups)
+    step_seconds = median(seconds for group in groups for seconds in _slowest(group.bare, 0)) / turn_steps
     return Cost(step_seconds, figures["wall"], figures["cpu"], own / cpu)
 
 
-def _slowest(ranks: list[dict[str, Any]], place: int) -> list[float]:
-    turns = zip(*(rank["turns"][1:] for rank in ranks), strict=True)
+def _slowest(ranks: list[list[tuple[float, float]]], place: int) -> list[float]:
+    turns = zip(*(rank[1:] for rank in ranks), strict=True)
     return [max(note[place] for note in notes) for notes in turns]
 
 
-def spec(backend: str, loop: str, options: argparse.Namespace, folder: Path) -> RunSpec:
+def spec(backend: str, options: argparse.Namespace, folder: Path) -> RunSpec:
     cell = Cell.model_validate(
         {
-            "label": f"{backend}-{loop}",
+            "label": f"{backend}-{BARE if options.control else 'harness'}",
             "model": "pi0",
             "size": options.size,
             "ranks": options.ranks,
@@ -143,7 +144,7 @@ def spec(backend: str, loop: str, options: argparse.Namespace, folder: Path) -> 
         }
     )
     run = PlannedRun(
-        cell=cell, kind=RunKind.TIMING, repeat=0, training_seed=7, warmup_steps=WARMUP_STEPS, block=backend,
+        cell=cell, kind=RunKind.TIMING, repeat=0, training_seed=7, warmup_steps=WARMUP_STEPS,
         steps=WARMUP_STEPS + options.rounds * options.turn_steps, turn_steps=options.turn_steps,
     )  # fmt: skip
     return RunSpec(run=run, attempt=1, seed=7, folder=str(folder / run.key), data_folder=None, resume_from=None)
@@ -156,28 +157,49 @@ def shown(interval: Interval) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--pairs", type=int, default=8, help="of fresh process groups for each backend")
-    parser.add_argument("--rounds", type=int, default=16, help="turns of each loop in a pair")
+    parser.add_argument("--groups", type=int, default=5, help="fresh process groups of each backend")
+    parser.add_argument("--rounds", type=int, default=16, help="turns of each loop in a group")
     parser.add_argument("--turn-steps", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--size", default="micro")
+    parser.add_argument("--keep", type=Path, help="a file for what the groups noted; those in it are not made again")
+    parser.add_argument("--control", action="store_true", help="the bare loop in both places")
     options = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory(prefix="harness-overhead-") as folder:
+        groups = all_groups(options, options.keep or Path(folder) / "groups.jsonl", Path(folder))
     print("| backend | bare step ms | wall ratio | CPU ratio | own CPU % | bounds |\n|---|---|---|---|---|---|")
     failed = False
-    with tempfile.TemporaryDirectory(prefix="harness-overhead-") as folder:
-        for backend in options.backends.split(","):
-            pairs = [measure(backend, options, Path(folder) / str(pair)) for pair in range(options.pairs)]
-            found = cost(pairs, options.turn_steps)
-            broken = found.broken()
-            failed = failed or bool(broken)
-            print(
-                f"| {backend} | {found.step_seconds * 1e3:.0f} | {shown(found.wall)} | {shown(found.cpu)} | "
-                f"{found.own_cpu_share:.2%} | {'; '.join(broken) or 'kept'} |",
-                flush=True,
-            )
+    for backend in options.backends.split(","):
+        found = cost([group for group in groups if group.backend == backend], options.turn_steps)
+        broken = found.broken()
+        failed = failed or bool(broken)
+        print(
+            f"| {backend} | {found.step_seconds * 1e3:.0f} | {shown(found.wall)} | {shown(found.cpu)} | "
+            f"{found.own_cpu_share:.2%} | {'; '.join(broken) or 'kept'} |"
+        )
     return int(failed)
+
+
+def all_groups(options: argparse.Namespace, file: Path, folder: Path) -> list[Group]:
+    """Backends in rotation, so that a slow hour weighs on all alike; each group is in the file as soon as it ends."""
+    for number in range(options.groups):
+        for backend in options.backends.split(","):
+            done = [group for group in kept(file) if group.backend == backend]
+            if len(done) <= number:
+                group = measure(backend, options, folder / f"{number}-{backend}")
+                append_line(file, group.model_dump_json())
+                wall, cpu = (
+                    geometric_mean(_slowest(group.ours, place)) / geometric_mean(_slowest(group.bare, place))
+                    for place in (0, 1)
+                )
+                print(f"{number + 1}/{options.groups} {backend}: wall {wall:.3f}, CPU {cpu:.3f}", flush=True)
+    return kept(file)
+
+
+def kept(file: Path) -> list[Group]:
+    return read_lines(file, Group) if file.exists() else []
 
 
 if __name__ == "__main__":

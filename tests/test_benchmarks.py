@@ -22,34 +22,38 @@ import overhead  # noqa: E402
 import turns_aa  # noqa: E402
 
 
-def notes(seconds: list[float], own: float = 0.0) -> dict[str, object]:
+def notes(seconds: list[float]) -> list[tuple[float, float]]:
     """Of one rank: turns of so many seconds, the first of which is the warm-up; CPU time is half of it."""
-    return {"turns": [[9.0, 4.5], *([each, each / 2] for each in seconds)], "own_cpu_seconds": own}
+    return [(9.0, 4.5), *((each, each / 2) for each in seconds)]
 
 
-def pair(factor: float, own: float = 0.0, launcher: float = 0.0) -> overhead.Pair:
-    """Two process groups of two ranks; the slower rank of the harness's takes `factor` times the bare one's."""
+def group(factor: float, own: float = 0.0, launcher: float = 0.0) -> overhead.Group:
+    """Two ranks; the slower one takes `factor` times as long in the harness's turns as in the bare ones."""
     machine = [1.0, 1.0, 3.0, 3.0, 2.0, 2.0]
-    bare = [notes([0.9 * each for each in machine]), notes(machine)]
-    ours = [notes([factor * each for each in machine], own), notes([0.5 * each for each in machine], own)]
-    return overhead.Pair(ours, bare, launcher)
+    return overhead.Group(
+        backend="ddp",
+        ours=[notes([factor * each for each in machine]), notes([0.5 * each for each in machine])],
+        bare=[notes([0.9 * each for each in machine]), notes(machine)],
+        own_cpu_seconds=own,
+        launcher_cpu_seconds=launcher,
+    )
 
 
-def test_overhead_is_the_ratio_of_the_slowest_ranks_over_fresh_pairs() -> None:
-    found = overhead.cost([pair(1.01, own=0.05, launcher=0.04), pair(1.03, own=0.05, launcher=0.04)], turn_steps=4)
+def test_overhead_is_the_ratio_of_the_slowest_ranks_over_fresh_groups() -> None:
+    found = overhead.cost([group(1.01, own=0.1, launcher=0.04), group(1.03, own=0.1, launcher=0.04)], turn_steps=4)
     assert found.wall.estimate == pytest.approx(math.sqrt(1.01 * 1.03))
     assert found.cpu.estimate == pytest.approx(math.sqrt(1.01 * 1.03))
     assert found.wall.high is not None
-    assert found.wall.high > 1.03  # two pairs say little, however many turns they took
+    assert found.wall.high > 1.03  # two groups say little, however many turns they took
     assert found.step_seconds == 0.5
-    steps = 0.5 * 12 * (1.01 + 1.03 + 2 * 0.5)  # CPU seconds of both ranks of both pairs, warm-up left out
-    assert found.own_cpu_share == pytest.approx((4 * 0.05 + 2 * 0.04 / 2) / steps)
+    steps = 0.5 * 12 * (1.01 + 1.03 + 2 * 0.5)  # CPU seconds of both ranks of both groups, warm-up left out
+    assert found.own_cpu_share == pytest.approx((2 * 0.1 + 2 * 0.04) / steps)
 
 
 def test_a_broken_bound_is_named() -> None:
-    slow = overhead.cost([pair(1.05, own=5.0)] * 3, turn_steps=4)
+    slow = overhead.cost([group(1.05, own=10.0)] * 3, turn_steps=4)
     assert slow.broken() == ["wall ratio's upper end above 1.03", "own CPU above 1%"]
-    short = overhead.cost([pair(1.05)] * 3, turn_steps=40)
+    short = overhead.cost([group(1.05)] * 3, turn_steps=40)
     assert short.broken() == [], "steps under 100 ms have no bound on wall time"
 
 
