@@ -25,6 +25,7 @@ def demonstrations_spec(data: Data, seed: int) -> DemosSpec:
         episodes=data.episodes,
         action_noise=data.action_noise,
         frame_stride=data.frame_stride,
+        jitter_m=data.object_jitter_m,
         seed=seed,
     )
 

@@ -11,6 +11,14 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from harness.errors import DamagedRecord
 
 
+class Added:
+    """Marks a field (`Annotated[float, ADDED]`) that was added when values without it were on disk already. At its
+    default such a field is in no digest, so that what was recorded before stays comparable."""
+
+
+ADDED = Added()
+
+
 class Value(BaseModel):
     """A frozen piece of a record. Unknown keys and non-finite numbers are errors."""
 
@@ -19,8 +27,26 @@ class Value(BaseModel):
     def digest(self, exclude: set[str] | None = None) -> str:
         """First 12 hex digits of the SHA-256 of this value as canonical JSON."""
         plain = self.model_dump(mode="json", exclude=exclude)
+        _leave_out_added(self, plain)
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _leave_out_added(value: Any, plain: Any) -> None:
+    """Takes added fields at their defaults out of `plain`, which is `value` as JSON has it; at any depth."""
+    if isinstance(value, Value):
+        for name, described in type(value).model_fields.items():
+            held = getattr(value, name)
+            if ADDED in described.metadata and held == described.default:
+                plain.pop(name, None)
+            elif name in plain:
+                _leave_out_added(held, plain[name])
+    elif isinstance(value, list | tuple):
+        for held, part in zip(value, plain, strict=True):
+            _leave_out_added(held, part)
+    elif isinstance(value, dict):
+        for held, part in zip(value.values(), plain.values(), strict=True):
+            _leave_out_added(held, part)
 
 
 class Record(Value):

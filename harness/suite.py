@@ -17,7 +17,7 @@ from harness.backends.profile import ProfileSettings
 from harness.cluster.resources import Slurm
 from harness.data.shape import CAMERAS
 from harness.models import MODELS, SIZES, names_function
-from harness.records import Value
+from harness.records import ADDED, Value
 
 TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 TaskSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10"]
@@ -159,6 +159,9 @@ class Data(Reading):
     """`expert`: standard deviation of the noise on the executed (never the recorded) action."""
     frame_stride: int = Field(default=3, ge=1)
     """`expert`: camera frames are stored at every n-th control step."""
+    object_jitter_m: Annotated[float, ADDED] = Field(default=0.02, ge=0, le=0.1)
+    """`expert`: free-standing objects are moved by up to this much in x and y, metres, from where the task's own draw
+    puts them."""
 
     @field_validator("cameras")
     @classmethod

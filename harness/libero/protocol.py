@@ -70,7 +70,11 @@ _DIFFERENCES: dict[str, dict[str, Any]] = {
     },
 }
 
-PRESETS: dict[str, Protocol] = {"micro": _MICRO} | {
+_JITTERED = _MICRO.model_copy(update={"name": "micro-jittered", "object_jitter_m": 0.03})
+"""Where objects hardly vary over the official initial states, a policy can succeed blind. Moved by ±3 cm, they have to
+be looked for."""
+
+PRESETS: dict[str, Protocol] = {"micro": _MICRO, "micro-jittered": _JITTERED} | {
     name: _PUBLISHED.model_copy(update={"name": name, **different}) for name, different in _DIFFERENCES.items()
 }
 

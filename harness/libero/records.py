@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from harness.machine import Fingerprint
 from harness.plan import EpisodeKey
-from harness.records import Record, Value
+from harness.records import ADDED, Record, Value
 from harness.suite import base_suite
 
 StateLayout = Literal["eef_pos+axis_angle+gripper", "joints+gripper"]
@@ -37,6 +39,9 @@ class Protocol(Value):
     """Steps with the neutral action (no motion, gripper open) before the first look."""
     zero_steps: int = 0
     """Then so many of zeros, which leave the gripper as it is: the original LIBERO's settling."""
+    object_jitter_m: Annotated[float, ADDED] = Field(default=0.0, ge=0, le=0.1)
+    """Free-standing objects are moved from the initial state by up to this much in x and y, metres: a function of the
+    episode's key."""
     step_budgets: dict[str, int]
     """Task suite → control steps after settling. A variant has those of the task suite it is made from."""
     replan_steps: int

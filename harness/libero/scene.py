@@ -100,7 +100,7 @@ class Scene:
         self.world = World(self._domain)
 
     def reset(self, key: EpisodeKey, *, look: bool = True) -> Start:
-        """Puts the scene at an evaluation's initial state and lets it settle.
+        """Puts the scene at an evaluation's initial state, its objects moved as the protocol says, and lets it settle.
 
         Args:
             key: its task suite and task must be this scene's.
@@ -110,8 +110,14 @@ class Scene:
             raise ValueError(f"this scene is {self.task.task_suite} {self.task.number}, not {key}")
         if self._states is None:
             self._states = evaluation_states(self.task)
-        self._fresh(episode_seed(key))
-        return self._settle(self._states[key.initial_state], look)
+        seed, state = episode_seed(key), self._states[key.initial_state]
+        self._fresh(seed)
+        if self.protocol.object_jitter_m > 0:
+            self._domain.sim.set_state_from_flattened(state)
+            self._domain.sim.forward()
+            self.world.jitter(np.random.default_rng([seed, 2]), self.protocol.object_jitter_m)
+            state = self.simulator_state()
+        return self._settle(state, look)
 
     def draw(self, seed: int, jitter_m: float, arm_noise_rad: float, *, look: bool = True) -> Start:
         """Puts the scene at an own draw of the task's placement initializer, and lets it settle.

@@ -17,7 +17,8 @@ def test_presets_differ_from_the_common_protocol_where_their_authors_do():
         assert protocol.step_budgets == budgets
         assert (protocol.settle_steps, protocol.zero_steps) == ((0, 5) if name == "libero" else (10, 0))
         assert protocol.rotate_180 == (name != "libero")
-        assert protocol.sent_size == {"micro": (128, 128), "libero": (128, 128)}.get(
+        assert protocol.object_jitter_m == (0.03 if name == "micro-jittered" else 0)
+        assert protocol.sent_size == {"micro": (128, 128), "micro-jittered": (128, 128), "libero": (128, 128)}.get(
             name, (224, 224) if name in ("openpi", "openvla-oft") else (256, 256)
         )
 

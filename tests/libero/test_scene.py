@@ -158,6 +158,25 @@ def test_own_draws_are_jittered_valid_and_reproducible(scenes):
     assert (drawn[1][:, 2] > -0.02).all()  # nothing fell through the floor
 
 
+def test_a_jittered_evaluation_moves_what_stands_free_and_is_a_function_of_the_key(scenes, key, monkeypatch):
+    scene, episode = scenes("libero_object", 0), key("libero_object", 0)
+
+    def places(of, jitter_m):
+        monkeypatch.setattr(scene, "protocol", scene.protocol.model_copy(update={"object_jitter_m": jitter_m}))
+        start = scene.reset(of, look=False)
+        return start.scene_sha256, np.array([scene.world.position(name) for name in scene.world.movable])
+
+    plain_hash, plain = places(episode, 0.0)
+    moved_hash, moved = places(episode, 0.03)
+    other_hash, other = places(episode.model_copy(update={"seed": episode.seed + 1}), 0.03)
+    assert len({plain_hash, moved_hash, other_hash}) == 3
+    assert places(episode, 0.03)[0] == moved_hash
+    assert places(episode, 0.0)[0] == plain_hash
+    shift = np.abs(moved - plain)[:, :2]
+    assert 0.005 < shift.max() < 0.035  # settling adds a little
+    assert np.abs(moved - other).max() > 0.005
+
+
 def test_a_key_of_another_task_is_refused(scenes, key):
     with pytest.raises(ValueError, match="libero_object"):
         scenes("libero_object", 0).reset(key("libero_goal", 1))
