@@ -35,7 +35,7 @@ from harness.libero.tasks import evaluation_states, task
 from harness.libero.worker import one_thread_each
 from harness.plan import EpisodeKey
 from harness.report.table import Table
-from harness.suite import TASK_SUITES
+from harness.task_suites import TASK_SUITES
 
 STEPS, REPLAN_STEPS = 100, 10
 LEAST_RATIO, LEAST_SCALING = 7.0, 1.7

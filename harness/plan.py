@@ -9,7 +9,8 @@ from pydantic import Field
 
 from harness.backends.options import BackendOptions
 from harness.records import Record, Value
-from harness.suite import CellSettings, Data, Evaluation, EvaluationSuite, Gate
+from harness.suite import CellSettings, Data, Evaluation, Gate
+from harness.task_suites import EvaluationSuite
 
 
 class Cell(CellSettings):

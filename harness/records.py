@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
 from harness.errors import DamagedRecord
 
@@ -67,3 +69,8 @@ class Record(Value):
                 "it was written by a newer harness; upgrade with `pip install -U vla-harness`"
             )
         return {**data, "schema_version": found}
+
+
+def unknown_name(expected: str, choices: Iterable[str]) -> PydanticCustomError:
+    """A value that is none of some names; `suite_file.explain` suggests the nearest."""
+    return PydanticCustomError("unknown_name", "{expected}", {"expected": expected, "choices": list(choices)})

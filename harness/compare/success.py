@@ -12,7 +12,8 @@ from harness.statistics.interval import Interval
 from harness.statistics.power import detectable_paired_difference
 from harness.statistics.proportions import Pairs, mcnemar_p, noninferior, paired_difference, wilson
 from harness.statistics.ratios import mean_interval
-from harness.suite import CONTROLS, TASK_SUITES, Evaluation, Gate, blinding_of, in_order
+from harness.suite import CONTROLS, Evaluation, Gate, blinding_of
+from harness.task_suites import TASK_SUITES, in_order
 
 ALL = "all"
 SEEDS_FOR_A_BACKEND = 3

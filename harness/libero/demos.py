@@ -31,7 +31,7 @@ from harness.libero.worker import one_thread_each
 from harness.processes import die_with_parent
 from harness.records import Record
 from harness.store import read_record, write_atomically, write_record
-from harness.suite import TaskSuite
+from harness.task_suites import TaskSuite
 
 if TYPE_CHECKING:
     from harness.libero.scene import Scene

@@ -9,7 +9,7 @@ from pydantic import Field
 from harness.machine import Fingerprint
 from harness.plan import EpisodeKey
 from harness.records import ADDED, Record, Value
-from harness.suite import base_suite
+from harness.task_suites import base_suite
 
 StateLayout = Literal["eef_pos+axis_angle+gripper", "joints+gripper"]
 GripperRule = Literal["continuous", "sign", "unit-inverted"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.errors import BadInput, MachineFault
 from harness.libero.records import Protocol
-from harness.suite import EVALUATION_SUITES
+from harness.task_suites import EVALUATION_SUITES
 
 EVALUATION_STATES = 50
 

@@ -10,7 +10,7 @@ from harness.libero.records import Protocol
 from harness.libero.tasks import task
 from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look, Policy
-from harness.suite import task_count
+from harness.task_suites import task_count
 
 GREY = 128
 """Of every pixel that stands for one that is not shown."""

@@ -10,7 +10,7 @@ from harness.report.figures import MISSING, pair, percent, points, ratio, signed
 from harness.report.table import Table, bullet, paragraph
 from harness.statistics.interval import Interval
 from harness.statistics.proportions import wilson
-from harness.suite import TaskSuite, in_order
+from harness.task_suites import TaskSuite, in_order
 
 TITLES: dict[TaskSuite, str] = {
     "libero_spatial": "Libero-Spatial",

@@ -20,7 +20,8 @@ from harness.compare.success import (
 from harness.compare.verdict import Verdict
 from harness.libero.records import EpisodeRecord
 from harness.plan import EpisodeKey
-from harness.suite import TASK_SUITES, Evaluation, Gate, Scope, TaskSuite
+from harness.suite import Evaluation, Gate, Scope
+from harness.task_suites import TASK_SUITES, TaskSuite
 
 KEYS = some_keys()
 GATE = Gate()

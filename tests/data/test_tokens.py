@@ -12,7 +12,7 @@ from harness.data.tokens import FileTokenizer, WordTokenizer
 from harness.errors import BadInput
 from harness.libero.tasks import task, task_names
 from harness.models import input_shape
-from harness.suite import TASK_SUITES
+from harness.task_suites import TASK_SUITES
 
 SHAPE = InputShape(cameras=("a",), image_size=8, text_slots=4, vocabulary=8, state_dim=8, action_dim=7, chunk=1)
 

@@ -3,7 +3,7 @@ import pytest
 from harness.errors import BadInput
 from harness.libero.protocol import PRESETS, preset
 from harness.libero.tasks import evaluation_states, task, task_names
-from harness.suite import EVALUATION_SUITES, INITIAL_STATES, task_count
+from harness.task_suites import EVALUATION_SUITES, INITIAL_STATES, task_count
 
 
 def test_presets_differ_from_the_common_protocol_where_their_authors_do():

@@ -6,7 +6,7 @@ from harness.compare.comparison import Comparison
 from harness.compare.results import Results, unique
 from harness.report.figures import pair
 from harness.report.plots.theme import Drawing, Margins, Theme, beside, legend, paper
-from harness.suite import EVALUATION_SUITES
+from harness.task_suites import EVALUATION_SUITES
 
 HATCHES = ("", "//", "\\\\", "--")
 LIGHT_CELL = 0.55
