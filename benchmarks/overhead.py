@@ -1,6 +1,6 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend: about half an hour on 2 idle cores
+    python benchmarks/overhead.py                      # every native backend: an estimated 40 minutes on 2 idle cores
     python benchmarks/overhead.py --backends ddp,zero3 --groups 8
     python benchmarks/overhead.py --keep overhead.jsonl         # may be stopped, and goes on from there
     python benchmarks/overhead.py --backends ddp --control      # the bare loop against itself: how well this tells
@@ -9,9 +9,10 @@ Prints, for every backend, the ratio of wall time (harness over bare) with its 9
 the CPU time of the harness itself as a share of a step's. Exits with 1 when a bound is broken: the interval's upper end
 above 1.03 at steps of 100 ms or more, or a share above 1 %.
 
-Both loops train the same engine in the same processes, a few steps each in turn, since two process groups of the very
-same loop differ by one or two per cent for as long as they live. Every backend gets several fresh process groups; each
-gives one ratio, of the geometric means of its turns. The figure is their mean, its interval Student's t.
+Both loops train the same engine in the same processes, a few steps each in turn, so that nothing but the loop differs.
+Every backend gets several fresh process groups; each gives one ratio, of the geometric means of its turns. The figure
+is their mean, its interval Student's t. On a virtual machine the ratio of two neighbouring turns scatters by 5 to 10 %:
+a cost of 1 % shows only over a hundred of them.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--groups", type=int, default=5, help="fresh process groups of each backend")
-    parser.add_argument("--rounds", type=int, default=16, help="turns of each loop in a group")
+    parser.add_argument("--rounds", type=int, default=24, help="turns of each loop in a group")
     parser.add_argument("--turn-steps", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--micro-batch", type=int, default=8)
