@@ -1,7 +1,8 @@
 """A rank of `overhead.py`: the harness's own worker, and the barest loop on the very engine it trains, in turns.
 
-The harness's turns and the bare ones follow each other as H B B H: at every second boundary between two turns of the
-harness two bare ones are made. Both kinds begin with all ranks together, and their clock runs to the last thing done.
+The harness's turns and the bare ones follow each other as H B B H, so that a steady drift of the machine cancels: at
+every second boundary between two turns of the harness two bare ones are made. Both kinds begin with all ranks together,
+and their clock runs to the last thing done.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Turns:
         if self._taken == 1:
             self._make_a_bare_turn()  # its warm-up
             keep_collections_short()
-        elif self._taken and self._taken % 2:
+        elif self._taken and self._taken % 2 == 0:
             self._make_a_bare_turn()
             self._make_a_bare_turn()
         self.measuring = self._taken > 0

@@ -8,6 +8,7 @@ import random
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ import gpu  # noqa: E402
 import growth  # noqa: E402
 import libero_memory  # noqa: E402
 import overhead  # noqa: E402
+import overhead_rank  # noqa: E402
 import turns_aa  # noqa: E402
 
 
@@ -48,6 +50,28 @@ def test_overhead_is_the_ratio_of_the_slowest_ranks_over_fresh_groups() -> None:
     assert found.step_seconds == 0.5
     steps = 0.5 * 12 * (1.01 + 1.03 + 2 * 0.5)  # CPU seconds of both ranks of both groups, warm-up left out
     assert found.own_cpu_share == pytest.approx((2 * 0.1 + 2 * 0.04) / steps)
+
+
+def test_a_drift_of_the_machine_weighs_on_both_loops_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+
+    class Turns(overhead_rank.Turns):
+        def _make_a_bare_turn(self) -> None:
+            order.append("B")
+            self.bare.notes.append((1.0, 1.0))
+
+    monkeypatch.setattr(sys, "argv", ["rank", str(tmp_path / "spec.json")])
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(overhead_rank, "keep_collections_short", lambda: None)
+    turns = Turns()
+    turns.steps = SimpleNamespace(world=SimpleNamespace(synchronise=lambda: None))
+    for _ in range(1 + 8):  # the warm-up, and eight turns
+        turns.take()
+        order.append("H")
+    turns.end()
+    assert "".join(order) == "HB" + "HBBH" * 4
+    noted = json.loads((tmp_path / "rank-0.turns.json").read_text())
+    assert len(noted["harness"]) == len(noted["bare"]) == 9
 
 
 def test_a_broken_bound_is_named() -> None:
