@@ -1,6 +1,6 @@
 """What the regimes of bf16 differ by: losses and gradient norms of one model from one seed, over a few steps.
 
-    python benchmarks/bf16_regimes.py             # about five minutes on 2 cores
+    python benchmarks/bf16_regimes.py             # nine minutes on 2 cores that had other work
     python benchmarks/bf16_regimes.py --steps 60
 
 Every row is a fresh process group. A regime is what the run read back from its live objects: the dtype of the forward,
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from harness.machine import fingerprint
 from harness.plan import Cell, PlannedRun, RunKind
 from harness.train.facts import InForce
 from harness.train.launch import launch, read_steps
-from harness.train.records import Outcome, RunSpec, StepRow
+from harness.train.records import Outcome, RunSpec
 
 NO_MASTERS = {"profile": {"cast_model_to_bf16_backends": ["fsdp2"]}}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -75,7 +74,7 @@ def drift(row: Row, reference: Row) -> Drift:
 def measure(name: str, options: argparse.Namespace, folder: Path) -> Row:
     """Raises SystemExit when the run does not end well."""
     order = spec(name, options, folder / name.replace(" ", "-"))
-    record = launch(order, fingerprint(), hang_seconds=HANG_SECONDS, on_step=_ignore)
+    record = launch(order, fingerprint(), hang_seconds=HANG_SECONDS, on_step=lambda _row: None)
     if record.outcome is not Outcome.OK or record.in_force is None:
         raise SystemExit(f"{name}: {record.outcome}: {record.failure and record.failure.reason}")
     steps = read_steps(Path(order.folder))
@@ -121,23 +120,19 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="pi0")
     parser.add_argument("--size", default="micro")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--micro-batch", type=int, default=4)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     rows = {}
     with tempfile.TemporaryDirectory(prefix="harness-bf16-") as folder:
         for name in ROWS:
             rows[name] = measure(name, options, Path(folder))
             print(f"{name}: losses {rows[name].losses[0]:.4f} to {rows[name].losses[-1]:.4f}", flush=True)
     print(table(rows))
-
-
-def _ignore(_row: StepRow) -> None:
-    return None
 
 
 if __name__ == "__main__":
