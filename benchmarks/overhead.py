@@ -1,7 +1,7 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
     python benchmarks/overhead.py                      # every native backend: an estimated 40 minutes on 2 idle cores
-    python benchmarks/overhead.py --backends ddp,zero3 --groups 8
+    python benchmarks/overhead.py --backends ddp,zero3 --groups 12
     python benchmarks/overhead.py --keep overhead.jsonl         # may be stopped, and goes on from there
     python benchmarks/overhead.py --backends ddp --control      # the bare loop against itself: how well this tells
 
@@ -158,11 +158,11 @@ def shown(interval: Interval) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--groups", type=int, default=5, help="fresh process groups of each backend")
+    parser.add_argument("--groups", type=int, default=8, help="fresh process groups of each backend")
     parser.add_argument("--rounds", type=int, default=24, help="turns of each loop in a group")
     parser.add_argument("--turn-steps", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--micro-batch", type=int, default=8)
+    parser.add_argument("--micro-batch", type=int, default=16, help="the bounds are for steps of 100 ms")
     parser.add_argument("--size", default="micro")
     parser.add_argument("--keep", type=Path, help="a file for what the groups noted; those in it are not made again")
     parser.add_argument("--control", action="store_true", help="the bare loop in both places")

@@ -25,7 +25,7 @@ def demonstrations_spec(data: Data, seed: int) -> DemosSpec:
         episodes=data.episodes,
         action_noise=data.action_noise,
         frame_stride=data.frame_stride,
-        jitter_m=data.object_jitter_m,
+        object_jitter_m=data.object_jitter_m,
         seed=seed,
     )
 
@@ -64,21 +64,11 @@ def write_as_lerobot(record: DemosRecord, folder: Path, output: Path) -> None:
     write_lerobot(output, (source.read(number) for number in range(len(source))), CONTROL_HZ)
 
 
-def make_shown(spec: DemosSpec, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:
+def make_shown(data: Data, seed: int, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:
     """Makes demonstrations on their own, with progress."""
-    work = MakeDemonstrations(
-        Data(
-            source="expert",
-            task_suite=spec.task_suite,
-            tasks=spec.tasks,
-            episodes=spec.episodes,
-            action_noise=spec.action_noise,
-            frame_stride=spec.frame_stride,
-        )
-    )
     with Display(console, workers=workers, quiet=quiet) as display:
-        display.start([work])
-        return _make(spec, folder, workers, display)
+        display.start([MakeDemonstrations(data)])
+        return _make(demonstrations_spec(data, seed), folder, workers, display)
 
 
 def _make(spec: DemosSpec, folder: Path, workers: int, display: Display) -> DemosRecord:

@@ -117,6 +117,9 @@ def demos(
     frame_stride: Annotated[
         int | None, typer.Option(help="Store camera frames at every n-th step.", show_default="3; lerobot: 1")
     ] = None,
+    object_jitter_m: Annotated[
+        float, typer.Option(help="Free-standing objects are moved by up to so many metres from the task's own draw.")
+    ] = 0.02,
     seed: Annotated[int, typer.Option(help="Seed of scenes and noise.")] = 7,
     workers: Annotated[int, typer.Option(help="Simulator processes.")] = 2,
     file_format: Annotated[
@@ -138,6 +141,7 @@ def demos(
         episodes,
         action_noise,
         frame_stride,
+        object_jitter_m,
         seed,
         workers,
         lerobot=commands.lerobot_folder(file_format, output),

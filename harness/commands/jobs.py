@@ -51,6 +51,7 @@ class DemosRequest:
     action_noise: float
     frame_stride: int | None
     """None: 3, or 1 where every step needs a frame."""
+    object_jitter_m: float
     seed: int
     workers: int
     lerobot: Path | None
@@ -171,14 +172,14 @@ def demos(request: DemosRequest, output: Output) -> None:
         "episodes": request.episodes,
         "action_noise": request.action_noise,
         "frame_stride": stride,
+        "object_jitter_m": request.object_jitter_m,
     }
     try:
         data = Data.model_validate(tables)
     except ValidationError as error:
         raise explain("harness demos", error) from None
-    spec = demonstrations_spec(data, request.seed)
-    folder = output.store.demonstrations(spec.digest())
-    record = make_shown(spec, folder, request.workers, output.console, quiet=output.quiet)
+    folder = output.store.demonstrations(demonstrations_spec(data, request.seed).digest())
+    record = make_shown(data, request.seed, folder, request.workers, output.console, quiet=output.quiet)
     if request.lerobot:
         write_as_lerobot(record, folder, request.lerobot)
     made = str(request.lerobot or folder)

@@ -53,7 +53,7 @@ def record_demo(scene: Scene, spec: DemosSpec, attempt: int) -> Demo:
     from harness.libero.expert import Expert, uncovered_reason
 
     seed = _attempt_seed(spec, scene.task.number, attempt)
-    start = scene.draw(seed, spec.jitter_m, spec.arm_noise_rad)
+    start = scene.draw(seed, spec.object_jitter_m, spec.arm_noise_rad)
     reason = uncovered_reason(scene.world)
     if reason is not None:
         raise BadInput("demonstrations", "tasks", scene.task.number, f"a task the expert covers; {reason}")

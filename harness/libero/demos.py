@@ -59,7 +59,7 @@ class DemosSpec(Record):
     """Camera frames are stored at every n-th control step."""
     camera_size: int = Field(default=128, ge=16)
     seed: int = Field(default=0, ge=0)
-    jitter_m: float = Field(default=0.02, ge=0, le=0.1)
+    object_jitter_m: float = Field(default=0.02, ge=0, le=0.1)
     """Free-standing objects are moved by up to this much in x and y, so that the set covers the evaluation states."""
     arm_noise_rad: float = Field(default=0.02, ge=0, le=0.2)
     """Standard deviation of the arm's initial joints; robosuite's default, which LIBERO's own states show."""

@@ -119,20 +119,20 @@ class Scene:
             state = self.simulator_state()
         return self._settle(state, look)
 
-    def draw(self, seed: int, jitter_m: float, arm_noise_rad: float, *, look: bool = True) -> Start:
+    def draw(self, seed: int, object_jitter_m: float, arm_noise_rad: float, *, look: bool = True) -> Start:
         """Puts the scene at an own draw of the task's placement initializer, and lets it settle.
 
         Args:
             seed: of the draw.
             arm_noise_rad: standard deviation of the arm's joints about robosuite's initial pose.
-            jitter_m: each movable object is moved by up to this much in x and in y, metres, where it stays clear of
-                the other objects; objects that stand on or in another one stay.
+            object_jitter_m: each movable object is moved by up to this much in x and in y, metres, where it stays
+                clear of the other objects; objects that stand on or in another one stay.
         """
         self._fresh(seed)
         generator = np.random.default_rng(seed)
         joints = self._domain.robots[0]._ref_joint_pos_indexes
         self._domain.sim.data.qpos[joints] += generator.normal(0.0, arm_noise_rad, size=len(joints))
-        self.world.jitter(generator, jitter_m)
+        self.world.jitter(generator, object_jitter_m)
         return self._settle(np.asarray(self._env.get_sim_state(), dtype=np.float64), look)
 
     def step(self, action: NDArray[np.float64], *, look: bool) -> Observation:

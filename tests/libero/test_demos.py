@@ -110,5 +110,5 @@ def test_a_finished_set_is_found_and_another_spec_is_refused(made):
 
 
 def test_the_digest_tells_specs_apart():
-    assert SPEC.digest() != SPEC.model_copy(update={"jitter_m": 0.01}).digest()
+    assert SPEC.digest() != SPEC.model_copy(update={"object_jitter_m": 0.01}).digest()
     assert SPEC.digest() == DemosSpec.model_validate_json(SPEC.model_dump_json()).digest()

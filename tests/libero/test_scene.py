@@ -161,8 +161,8 @@ def test_own_draws_are_jittered_valid_and_reproducible(scenes):
 def test_a_jittered_evaluation_moves_what_stands_free_and_is_a_function_of_the_key(scenes, key, monkeypatch):
     scene, episode = scenes("libero_object", 0), key("libero_object", 0)
 
-    def places(of, jitter_m):
-        monkeypatch.setattr(scene, "protocol", scene.protocol.model_copy(update={"object_jitter_m": jitter_m}))
+    def places(of, object_jitter_m):
+        monkeypatch.setattr(scene, "protocol", scene.protocol.model_copy(update={"object_jitter_m": object_jitter_m}))
         start = scene.reset(of, look=False)
         return start.scene_sha256, np.array([scene.world.position(name) for name in scene.world.movable])
 
