@@ -34,7 +34,7 @@ class Fingerprint(Value):
     """Where a record was made. `hardware_key` decides comparability."""
 
     hardware_key: str
-    """For example `cpu-amd-epyc-2c-24g` or `8x-nvidia-h100-80gb-hbm3`."""
+    """For example `cpu-amd-epyc-family-26-model-2-2c-24g` or `8x-nvidia-h100-80gb-hbm3`."""
     hostname: str
     cpu: str
     cores: int
@@ -142,14 +142,26 @@ def versions() -> dict[str, str]:
 
 
 def _slug(text: str) -> str:
-    plain = re.sub(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*", " ", text, flags=re.IGNORECASE)
+    plain = re.sub(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@\s*[\d.]+\s*[GM]Hz", " ", text, flags=re.IGNORECASE)
     return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
 
 
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
-    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
-    return match[1].strip() if match else platform.processor() or platform.machine()
+    return (cpu_name(info.read_text()) if info.exists() else None) or platform.processor() or platform.machine()
+
+
+def cpu_name(cpuinfo: str) -> str | None:
+    """The processor that `/proc/cpuinfo` speaks of.
+
+    Virtual machines often hide which one it is: `AMD EPYC` is any of five generations. A name without a number
+    therefore gets the family and the model that the processor itself reports.
+    """
+    said = dict(re.findall(r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+?)[ \t]*$", cpuinfo, re.MULTILINE))
+    name = said.get("model name")
+    if name is None or re.search(r"\d", _slug(name)) or not {"cpu family", "model"} <= said.keys():
+        return name
+    return f"{name} family {said['cpu family']} model {said['model']}"
 
 
 def _gpu_names() -> list[str]:
