@@ -74,7 +74,7 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["run", FSDP2, "--set", "throughput.stps=1"], 'did you mean "steps"'),
         (["run", FSDP2, "--backends", "fsdp22"], 'did you mean "fsdp2"'),
         (["run", FSDP2, "--models", "pi1"], 'did you mean "pi0"'),
-        (["run", FSDP2, "--set", "purpose=gate"], "throughput.repeats = 3: expected at least"),
+        (["run", FSDP2, "--set", "purpose=gate"], "throughput.repeats = 5: expected at least"),
         (["run", FSDP2, "--set", "evaluation.protocol=mikro"], 'did you mean "micro"'),
         (["run", FSDP2, "--set", "defaults.stack=trainer", "--profile"], "--profile: stack = 'trainer': expected"),
         (
@@ -106,7 +106,7 @@ def test_a_plan_is_made_without_torch(tmp_path: Path) -> None:
         (["demos", "--task-suite", "libero"], "expected one of (libero_10"),
         (["compare", "nothing"], "RESULT = 'nothing': expected a result in"),
         (["compare", "nothing", "--published"], "no RESULT beside it"),
-        (["gate", FSDP2], "throughput.repeats = 3: expected at least"),
+        (["gate", FSDP2], "throughput.repeats = 5: expected at least"),
         (["calibrate", FSDP2], "no timing run of fsdp2 is stored"),
         (["drill", FSDP2], "0 recorded repeats of nothing"),
         (["baseline", "history", "nothing"], "expected a suite with a baseline"),

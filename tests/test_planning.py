@@ -62,7 +62,7 @@ def test_blinded_arms_are_planned_beside_those_that_see() -> None:
 
 
 def test_a_gate_that_cannot_fire_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(BadInput, match=r"throughput.repeats = 3: expected at least (\d+)") as caught:
+    with pytest.raises(BadInput, match=r"throughput.repeats = 5: expected at least (\d+)") as caught:
         plan("purpose=gate")
     needed = int(str(caught.value).split("at least ")[1].split(",")[0])
     assert plan("purpose=gate", f"throughput.repeats={needed}").purpose == "gate"

@@ -78,11 +78,11 @@ def test_pooling_is_the_mean_square_within() -> None:
 
 
 def test_few_values_borrow_noise_and_many_keep_their_own() -> None:
-    few, many = [1.0, 1.0001], [1.0, 1.01, 0.99, 1.0, 1.02]
+    few, many = [1.0, 1.0001], [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01, 0.99, 1.02, 0.98]
     borrowed = spread_for(few, [few, many])
     own = own_spread(few)
     assert borrowed is not None and own is not None
-    assert borrowed.degrees == 5 and borrowed.log_sd > own.log_sd
+    assert borrowed.degrees == 11 and borrowed.log_sd > own.log_sd
     assert spread_for(many, [few, many]) == own_spread(many)
     assert own_spread(many).degrees == FEW_DEGREES  # type: ignore[union-attr]
 
