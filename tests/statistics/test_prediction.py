@@ -106,18 +106,17 @@ def test_the_false_alarm_rate_is_kept_with_borrowed_noise() -> None:
     assert alarms / trials < 0.05  # the larger of two spreads: never above, a little below
 
 
+@pytest.mark.parametrize("processes", [3, 6])
 @pytest.mark.parametrize("correlation", [0.5, 1.0])
-def test_shared_noise_counts_for_fewer_degrees_of_freedom(correlation: float) -> None:
+def test_shared_noise_counts_for_fewer_degrees_of_freedom(correlation: float, processes: int) -> None:
     """Cells of one block whose noise is in part the block's own."""
     rng = np.random.default_rng(4)
     alarms, trials = 0, 3000
     for _ in range(trials):
-        shared = rng.normal(0, 0.01 * math.sqrt(correlation), 6)
-        own = rng.normal(0, 0.01 * math.sqrt(1 - correlation) + 1e-9, (4, 6))
+        shared = rng.normal(0, 0.01 * math.sqrt(correlation), 2 * processes)
+        own = rng.normal(0, 0.01 * math.sqrt(1 - correlation) + 1e-9, (4, 2 * processes))
         cells = np.exp(shared + own)
-        groups = cells[:, :3].tolist()
-        alarms += (
-            predict(groups[0], cells[0, 3:].tolist(), 0.01, spread_for(groups[0], groups, correlation)).p_larger < 0.01
-        )
+        groups, new = cells[:, :processes].tolist(), cells[0, processes:].tolist()
+        alarms += predict(groups[0], new, 0.01, spread_for(groups[0], groups, correlation)).p_larger < 0.01
     assert alarms / trials < 0.0155  # 0.01 and three standard errors
     assert pooled_spread([[1.0, 2.0]] * 4, 1.0).degrees == 1  # type: ignore[union-attr]
