@@ -9,8 +9,8 @@ from harness.records import Value
 from harness.statistics.logscale import ratio_of
 
 FEW_DEGREES = 10
-"""Below so many degrees of freedom of its own, a baseline's spread is helped by that of its like. At a gate's rates, 1e-4
-and less for a single figure, Student's critical value is 13 at 4 degrees of freedom and 5.7 at 10."""
+"""Below so many degrees of freedom of its own, a baseline's spread is helped by that of its like. At a gate's rates,
+1e-4 and less for a single figure, Student's critical value is 13 at 4 degrees of freedom and 5.7 at 10."""
 
 
 class Spread(Value):
