@@ -7,8 +7,8 @@ from harness.compare.success import PairedSuccess
 from harness.compare.throughput import Finding, Speedup
 from harness.compare.verdict import Judgement, Verdict
 from harness.plan import backend_key, model_key
-from harness.report.figures import mib, pair, plural, points, ratio
-from harness.report.verdicts import GOOD, of, peak_bytes
+from harness.report.figures import again_effect, effect, measured, mib, pair, plural, points, ratio
+from harness.report.verdicts import GOOD, of, peak_bytes, regressions
 
 MOST_ANSWERS = 4
 """Pairs told in words; those whose success was evaluated come first."""
@@ -22,12 +22,27 @@ _SHOWN = {
 
 
 def answers(comparison: Comparison) -> list[str]:
-    """A sentence or two per pair of cells, as inline Markdown."""
+    """What got worse since the baseline; then a sentence or two per pair of cells. Inline Markdown."""
     evaluated = {(found.reference, found.candidate) for found in comparison.success_pairs}
     speedups = sorted(comparison.speedups, key=lambda s: (s.reference, s.candidate) not in evaluated)
     told = [_answer(speedup, comparison) for speedup in speedups[:MOST_ANSWERS]]
     left = len(speedups) - MOST_ANSWERS
-    return [*told, f"{plural(left, 'more pair')} below."] if left > 0 else told
+    worse = [_regression(judged) for judged in regressions(comparison)]
+    return [*worse, *told, *([f"{plural(left, 'more pair')} below."] if left > 0 else [])]
+
+
+def _regression(judged: Judgement) -> str:
+    """Both stages: `**pi0-fsdp2 got worse: step_seconds 1.21× [1.08–1.36] against the baseline** (119 ms …), by …`."""
+    sides = measured(judged)
+    again = f", and {again_effect(judged)} when fresh ones measured it again" if judged.confirmation else ""
+    return (
+        f"**{judged.subject} got worse: {judged.metric} {effect(judged)} against the baseline**"
+        f"{f' ({sides})' if sides else ''}, by {plural(judged.n or 0, _unit(judged))}{again}."
+    )
+
+
+def _unit(judged: Judgement) -> str:
+    return "process group" if judged.effect_kind == "ratio" else "episode"
 
 
 def _answer(speedup: Speedup, comparison: Comparison) -> str:

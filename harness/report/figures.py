@@ -71,6 +71,12 @@ def effect(judgement: Judgement) -> str:
     return f"{bare_effect(judgement)}{unit}"
 
 
+def again_effect(judgement: Judgement) -> str:
+    """The same of the second stage; empty where there was none."""
+    again = judgement.confirmation
+    return effect(judgement.model_copy(update={"effect": again.effect})) if again else ""
+
+
 def bare_effect(judgement: Judgement) -> str:
     """As `effect`, without the unit of a difference."""
     return ratio(judgement.effect) if judgement.effect_kind == "ratio" else points(judgement.effect)

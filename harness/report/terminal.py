@@ -9,11 +9,11 @@ from rich.text import Text
 from harness.compare.comparison import Comparison
 from harness.compare.results import unique
 from harness.compare.throughput import Finding, Speedup
-from harness.compare.verdict import Judgement
+from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode
 from harness.report.answers import success_line
-from harness.report.figures import MISSING, mib, milliseconds, number, speedup_text
-from harness.report.verdicts import counts, of, outcome, peak_bytes
+from harness.report.figures import MISSING, again_effect, effect, mib, milliseconds, number, speedup_text
+from harness.report.verdicts import counts, of, outcome, peak_bytes, regressions
 
 MOST_CELLS, MOST_ARMS, MOST_FAULTS = 6, 4, 2
 STYLES = {ExitCode.OK: "green", ExitCode.REGRESSED: "bold red", ExitCode.FAILED: "red", ExitCode.NOT_SHOWN: "yellow"}
@@ -76,8 +76,16 @@ def _verdict_lines(comparison: Comparison, console: Console) -> None:
         if judged:
             explained = f"; speedup: with its {comparison.confidence:.0%} interval" if name == "speed" else ""
             _line(console, f"{name}: {counts(judged)}{explained}")
-    faults: list[Judgement] = of(comparison, "run")
+    faults: list[Judgement] = regressions(comparison) + of(comparison, "run")
     for judgement in faults[:MOST_FAULTS]:
-        _line(console, f"{judgement.verdict} {judgement.subject}: {judgement.reason}", "red")
+        _line(console, _fault(judgement), "red")
     if len(faults) > MOST_FAULTS:
         _line(console, f"… {len(faults) - MOST_FAULTS} more in the report", "red")
+
+
+def _fault(judgement: Judgement) -> str:
+    head = f"{judgement.verdict} {judgement.subject}"
+    if judgement.verdict is not Verdict.REGRESSED:
+        return f"{head}: {judgement.reason}"
+    again = again_effect(judgement)
+    return f"{head} {judgement.metric}: {effect(judgement)}{f', again {again}' if again else ''}"

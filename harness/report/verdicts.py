@@ -90,6 +90,11 @@ def of(comparison: Comparison, *questions: str) -> list[Judgement]:
     return [judgement for judgement in comparison.judgements if judgement.question in questions]
 
 
+def regressions(comparison: Comparison) -> list[Judgement]:
+    """What got worse since the baseline."""
+    return [judgement for judgement in of(comparison, "baseline") if judgement.verdict is Verdict.REGRESSED]
+
+
 def verdict_table(comparison: Comparison) -> Table:
     """Every question, its answer, and what the test behind it could see."""
     table = Table(

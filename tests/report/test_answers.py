@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from comparison_records import a_plan, some_results
+from rich.console import Console
 
 from harness.compare.comparison import Comparison, compare
 from harness.compare.throughput import Finding
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import Confirmation, Judgement, Verdict
 from harness.report.answers import MOST_ANSWERS, answers
+from harness.report.terminal import show
+from harness.statistics.interval import Interval
 
 PLAN = a_plan()
 WHOLE = compare(PLAN, some_results(PLAN), None, [])
@@ -67,3 +72,39 @@ def test_many_pairs_are_counted() -> None:
     many = WHOLE.model_copy(update={"speedups": WHOLE.speedups * 3})
     assert len(answers(many)) == MOST_ANSWERS + 1
     assert answers(many)[-1] == f"{3 * len(WHOLE.speedups) - MOST_ANSWERS} more pairs below."
+
+
+REGRESSED = Judgement(
+    question="baseline",
+    subject="pi0-fsdp2",
+    metric="step_seconds",
+    verdict=Verdict.REGRESSED,
+    value=0.36,
+    reference=0.3,
+    effect=Interval(estimate=1.2, low=1.11, high=1.3, confidence=0.999, n=5),
+    effect_kind="ratio",
+    n=5,
+    confirmation=Confirmation(
+        value=0.37,
+        effect=Interval(estimate=1.23, low=1.18, high=1.29, confidence=0.98, n=5),
+        n=5,
+        p_value=1e-6,
+        reproduced=True,
+    ),
+    reason="5 processes against 5",
+)
+
+
+def test_what_got_worse_comes_first_with_both_stages() -> None:
+    red = WHOLE.model_copy(update={"judgements": [*WHOLE.judgements, REGRESSED]})
+    first, *rest = answers(red)
+    assert first == (
+        "**pi0-fsdp2 got worse: step_seconds 1.20× [1.11–1.30] against the baseline** (360 ms against 300 ms), by 5 "
+        "process groups, and 1.23× [1.18–1.29] when fresh ones measured it again."
+    )
+    assert rest == answers(WHOLE)
+    console = Console(file=io.StringIO(), width=80, height=24)
+    show(red, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "REGRESSED pi0-fsdp2 step_seconds: 1.20× [1.11–1.30], again 1.23× [1.18–1.29]" in lines
+    assert len(lines) <= 23
