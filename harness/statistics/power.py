@@ -71,17 +71,34 @@ def detectable_rate_difference(
 ) -> float | None:
     """Smallest drop of a success rate that a one-sided test of two independent samples finds.
 
-    Normal approximation (Fleiss, Levin and Paik 2003, section 4.2) with the variance at `rate`, which is kept
-    a Laplace half-episode off 0 and 1. None without episodes; at most 1.
+    Normal approximation with each side's own variance and the continuity correction, as the exact test has it (Fleiss,
+    Levin and Paik 2003, sections 4.2 and 4.4). The rate is kept a Laplace half-episode off 0 and 1. None without
+    episodes; 1 where not even a fall to nothing is found.
     """
     from scipy import special
 
     if reference_n < 1 or candidate_n < 1:
         return None
     edge = 0.5 / (min(reference_n, candidate_n) + 1)
-    bounded = min(max(rate, edge), 1 - edge)
-    spread = math.sqrt(bounded * (1 - bounded) * (1 / reference_n + 1 / candidate_n))
-    return min(1.0, float(special.ndtri(1 - alpha) + special.ndtri(power)) * spread)
+    before = min(max(rate, edge), 1 - edge)
+    all_n = reference_n + candidate_n
+
+    def lacking(drop: float) -> float:
+        """How far this drop lies below what is found with that power."""
+        after = before - drop
+        pooled = (reference_n * before + candidate_n * after) / all_n
+        alike = math.sqrt(pooled * (1 - pooled) * (1 / reference_n + 1 / candidate_n))
+        apart = math.sqrt(before * (1 - before) / reference_n + max(after, 0.0) * (1 - after) / candidate_n)
+        correction = (1 / reference_n + 1 / candidate_n) / 2
+        return float(special.ndtri(1 - alpha)) * alike + float(special.ndtri(power)) * apart + correction - drop
+
+    if lacking(before) > 0:
+        return 1.0
+    low, high = 0.0, before
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if lacking(middle) > 0 else (low, middle)
+    return high
 
 
 def detectable_paired_difference(

@@ -104,3 +104,24 @@ def test_the_processes_asked_for_are_the_fewest_that_do(baseline: int | None) ->
 
     assert seen(count) <= 1.05
     assert count == 1 or (baseline is None and count == 2) or seen(count - 1) > 1.05
+
+
+@pytest.mark.parametrize(
+    ("rate", "episodes", "alpha"), [(1.0, 20, 0.005), (1.0, 20, 5e-4), (0.95, 50, 0.01), (0.4, 50, 0.001)]
+)
+def test_a_drop_called_detectable_is_found_by_the_exact_test(rate: float, episodes: int, alpha: float) -> None:
+    """At rates near 1 too, where the variance of the worse side is much the larger."""
+    from scipy.stats import binom, hypergeom
+
+    drop = detectable_rate_difference(rate, episodes, episodes, alpha)
+    assert drop is not None
+    edge = 0.5 / (episodes + 1)
+    before = min(max(rate, edge), 1 - edge)
+    counts = range(episodes + 1)
+    found = math.fsum(
+        binom.pmf(x, episodes, before) * binom.pmf(y, episodes, max(0.0, before - drop))
+        for x in counts
+        for y in counts
+        if hypergeom.sf(x - 1, 2 * episodes, x + y, episodes) < alpha
+    )
+    assert 0.88 < found < 0.98
