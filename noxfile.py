@@ -79,7 +79,7 @@ def smoke(session: nox.Session) -> None:
 
 @nox.session(name="bench-fsdp2")
 def bench_fsdp2(session: nox.Session) -> None:
-    """The main job: DeepSpeed against FSDP2, trained and evaluated in LIBERO. About 25 minutes on 2 cores."""
+    """The main job: DeepSpeed against FSDP2, trained and evaluated in LIBERO. 15 to 30 minutes on 2 cores."""
     need_gl(session)
     install(session)
     session.run("harness", "run", "suites/fsdp2.toml", *session.posargs, success_codes=DONE)

@@ -1,6 +1,6 @@
 """What the harness costs: its worker against the barest loop of the same backend and model, in turns.
 
-    python benchmarks/overhead.py                      # every native backend: an estimated 40 minutes on 2 idle cores
+    python benchmarks/overhead.py                      # every native backend: 23 minutes on 2 fast idle cores
     python benchmarks/overhead.py --backends ddp,zero3 --groups 12
     python benchmarks/overhead.py --keep overhead.jsonl         # may be stopped, and goes on from there
     python benchmarks/overhead.py --backends ddp --control      # the bare loop against itself: how well this tells

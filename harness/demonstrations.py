@@ -64,11 +64,15 @@ def write_as_lerobot(record: DemosRecord, folder: Path, output: Path) -> None:
     write_lerobot(output, (source.read(number) for number in range(len(source))), CONTROL_HZ)
 
 
-def make_shown(data: Data, seed: int, folder: Path, workers: int, console: Console, *, quiet: bool) -> DemosRecord:
-    """Makes demonstrations on their own, with progress."""
+def make_shown(
+    data: Data, seed: int, store: Store, workers: int, console: Console, *, quiet: bool
+) -> tuple[Path, DemosRecord]:
+    """Makes demonstrations on their own, with progress. Returns the folder that holds them too."""
+    spec = demonstrations_spec(data, seed)
+    folder = store.demonstrations(spec.digest())
     with Display(console, workers=workers, quiet=quiet) as display:
         display.start([MakeDemonstrations(data)])
-        return _make(demonstrations_spec(data, seed), folder, workers, display)
+        return folder, _make(spec, folder, workers, display)
 
 
 def _make(spec: DemosSpec, folder: Path, workers: int, display: Display) -> DemosRecord:

@@ -155,10 +155,16 @@ def cpu_name(cpuinfo: str) -> str | None:
     """The processor that `/proc/cpuinfo` speaks of.
 
     Virtual machines often hide which one it is: `AMD EPYC` is any of five generations. A name without a number
-    therefore gets the family and the model that the processor itself reports.
+    therefore gets the family and the model that the processor itself reports. ARM's have these in place of a name.
     """
-    said = dict(re.findall(r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+?)[ \t]*$", cpuinfo, re.MULTILINE))
+    said = dict(
+        re.findall(
+            r"^(model name|cpu family|model|CPU implementer|CPU part)[ \t]*:[ \t]*(.+?)[ \t]*$", cpuinfo, re.MULTILINE
+        )
+    )
     name = said.get("model name")
+    if name is None and {"CPU implementer", "CPU part"} <= said.keys():
+        return f"ARM {said['CPU implementer']} part {said['CPU part']}"
     if name is None or re.search(r"\d", _slug(name)) or not {"cpu family", "model"} <= said.keys():
         return name
     return f"{name} family {said['cpu family']} model {said['model']}"

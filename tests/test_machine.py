@@ -38,6 +38,13 @@ def test_a_processor_that_says_what_it_is_is_taken_at_its_word() -> None:
     assert cpu_name("processor\t: 0\nBogoMIPS\t: 50.00\n") is None
 
 
+def test_arm_processors_are_told_apart_by_their_part() -> None:
+    graviton = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\n"
+    name = cpu_name(2 * graviton)
+    assert name == "ARM 0x41 part 0xd40" != cpu_name(graviton.replace("0xd40", "0xd0c"))
+    assert hardware_key(name, 64, 128 * GIB, []) == "cpu-arm-0x41-part-0xd40-64c-128g"
+
+
 def test_the_fingerprint_holds_the_subjects() -> None:
     machine = fingerprint()
     assert {"torch", "deepspeed", "transformers", "mujoco", "robosuite"} <= set(machine.versions)

@@ -160,7 +160,7 @@ def lerobot_folder(file_format: str, folder: Path | None) -> Path | None:
 
 
 def demos(request: DemosRequest, output: Output) -> None:
-    from harness.demonstrations import demonstrations_spec, make_shown, spoken_record, write_as_lerobot
+    from harness.demonstrations import make_shown, spoken_record, write_as_lerobot
 
     stride = request.frame_stride or (1 if request.lerobot else Data.model_fields["frame_stride"].default)
     if request.lerobot and stride != 1:
@@ -178,8 +178,7 @@ def demos(request: DemosRequest, output: Output) -> None:
         data = Data.model_validate(tables)
     except ValidationError as error:
         raise explain("harness demos", error) from None
-    folder = output.store.demonstrations(demonstrations_spec(data, request.seed).digest())
-    record = make_shown(data, request.seed, folder, request.workers, output.console, quiet=output.quiet)
+    folder, record = make_shown(data, request.seed, output.store, request.workers, output.console, quiet=output.quiet)
     if request.lerobot:
         write_as_lerobot(record, folder, request.lerobot)
     made = str(request.lerobot or folder)

@@ -11,7 +11,7 @@ from harness.report.figures import again_effect, effect, measured, mib, pair, pl
 from harness.report.verdicts import GOOD, of, peak_bytes, regressions
 
 MOST_ANSWERS = 4
-"""Pairs told in words; those whose success was evaluated come first."""
+"""Pairs told in words, those whose success was evaluated first; and as many figures that got worse."""
 
 _SHOWN = {
     Finding.FASTER: "{candidate} is faster than {reference}",
@@ -27,14 +27,21 @@ def answers(comparison: Comparison) -> list[str]:
     speedups = sorted(comparison.speedups, key=lambda s: (s.reference, s.candidate) not in evaluated)
     told = [_answer(speedup, comparison) for speedup in speedups[:MOST_ANSWERS]]
     left = len(speedups) - MOST_ANSWERS
-    worse = [_regression(judged) for judged in regressions(comparison)]
-    return [*worse, *told, *([f"{plural(left, 'more pair')} below."] if left > 0 else [])]
+    told += [f"{plural(left, 'more pair')} below."] if left > 0 else []
+    return _worse(comparison) + told
+
+
+def _worse(comparison: Comparison) -> list[str]:
+    found = regressions(comparison)
+    left = len(found) - MOST_ANSWERS
+    return [*map(_regression, found[:MOST_ANSWERS]), *([f"**{left} more got worse**, see below."] if left > 0 else [])]
 
 
 def _regression(judged: Judgement) -> str:
     """Both stages: `**pi0-fsdp2 got worse: step_seconds 1.21× [1.08–1.36] against the baseline** (119 ms …), by …`."""
     sides = measured(judged)
-    again = f", and {again_effect(judged)} when fresh ones measured it again" if judged.confirmation else ""
+    second = again_effect(judged)
+    again = f", and {second} when fresh ones measured it again" if second else ""
     return (
         f"**{judged.subject} got worse: {judged.metric} {effect(judged)} against the baseline**"
         f"{f' ({sides})' if sides else ''}, by {plural(judged.n or 0, _unit(judged))}{again}."

@@ -81,16 +81,16 @@ def detectable_rate_difference(
         return None
     edge = 0.5 / (min(reference_n, candidate_n) + 1)
     before = min(max(rate, edge), 1 - edge)
-    all_n = reference_n + candidate_n
+    alarm, seen = float(special.ndtri(1 - alpha)), float(special.ndtri(power))
+    shares = 1 / reference_n + 1 / candidate_n
 
     def lacking(drop: float) -> float:
         """How far this drop lies below what is found with that power."""
         after = before - drop
-        pooled = (reference_n * before + candidate_n * after) / all_n
-        alike = math.sqrt(pooled * (1 - pooled) * (1 / reference_n + 1 / candidate_n))
-        apart = math.sqrt(before * (1 - before) / reference_n + max(after, 0.0) * (1 - after) / candidate_n)
-        correction = (1 / reference_n + 1 / candidate_n) / 2
-        return float(special.ndtri(1 - alpha)) * alike + float(special.ndtri(power)) * apart + correction - drop
+        pooled = (reference_n * before + candidate_n * after) / (reference_n + candidate_n)
+        alike = math.sqrt(pooled * (1 - pooled) * shares)
+        apart = math.sqrt(before * (1 - before) / reference_n + after * (1 - after) / candidate_n)
+        return alarm * alike + seen * apart + shares / 2 - drop
 
     if lacking(before) > 0:
         return 1.0

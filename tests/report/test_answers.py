@@ -103,6 +103,8 @@ def test_what_got_worse_comes_first_with_both_stages() -> None:
         "process groups, and 1.23× [1.18–1.29] when fresh ones measured it again."
     )
     assert rest == answers(WHOLE)
+    many = WHOLE.model_copy(update={"judgements": [*WHOLE.judgements, *[REGRESSED] * 6]})
+    assert answers(many)[MOST_ANSWERS:] == ["**2 more got worse**, see below.", *answers(WHOLE)]
     console = Console(file=io.StringIO(), width=80, height=24)
     show(red, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]

@@ -106,6 +106,18 @@ def test_the_false_alarm_rate_is_kept_with_borrowed_noise() -> None:
     assert alarms / trials < 0.05  # the larger of two spreads: never above, a little below
 
 
+@pytest.mark.parametrize(("times", "most"), [(1.5, 0.015), (2, 0.02), (3, 0.03)])
+def test_what_borrowed_noise_costs_a_cell_that_is_noisier_than_its_like(times: float, most: float) -> None:
+    """At a rate of 1 %, five processes each: more false alarms than promised, within these limits."""
+    rng = np.random.default_rng(1)
+    alarms, trials = 0, 6000
+    for _ in range(trials):
+        cells = [np.exp(rng.normal(0, 0.01 * scale, 5)).tolist() for scale in (times, 1, 1)]
+        new = np.exp(rng.normal(0, 0.01 * times, 5)).tolist()
+        alarms += predict(cells[0], new, 0.01, spread_for(cells[0], cells, 0.5)).p_larger < 0.01
+    assert alarms / trials < most + 3 * math.sqrt(most / trials)
+
+
 @pytest.mark.parametrize("processes", [3, 6])
 @pytest.mark.parametrize("correlation", [0.5, 1.0])
 def test_shared_noise_counts_for_fewer_degrees_of_freedom(correlation: float, processes: int) -> None:
