@@ -37,7 +37,7 @@ def test_unasked_it_is_pi0_under_four_backends_as_ever() -> None:
     plan = planned("fsdp2")
     assert labels(plan) == {f"pi0-{backend}" for backend in BACKENDS[:4]}
     kinds = [run.kind for run in plan.runs]
-    assert (kinds.count(RunKind.TIMING), kinds.count(RunKind.LEARNING)) == (4 * 3, 2)
+    assert (kinds.count(RunKind.TIMING), kinds.count(RunKind.LEARNING)) == (4 * 5, 2)
 
 
 def test_the_command_line_wins_over_the_proposal() -> None:
