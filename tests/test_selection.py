@@ -47,6 +47,16 @@ def test_the_command_line_wins_over_the_proposal() -> None:
     assert labels(planned("fsdp2", backends="fsdp")) == {"pi0-fsdp", "pi0-zero3"}, "the reference stays"
 
 
+def test_the_learning_suite_asks_three_seeds_of_each_backend_and_whether_they_see() -> None:
+    plan = planned("learn", models="pi0")
+    assert [(run.kind, run.training_seed) for run in plan.runs if run.cell.label == "pi0-fsdp2"] == [
+        (RunKind.LEARNING, seed) for seed in (0, 1, 2)
+    ]
+    kinds = [arm.name.partition(":")[2] for arm in plan.arms if arm.name.startswith("pi0-zero3-seed1")]
+    assert kinds == ["", "no-images", "wrong-instruction"]
+    assert {key.task for key in plan.episodes} == set(range(10))
+
+
 def test_the_nightly_matrix_is_whole() -> None:
     plan = planned("nightly", cuda=True)
     cells = {f"{model}-{backend}{stack}" for model in MODELS for backend in BACKENDS for stack in ("", "_trainer")}
