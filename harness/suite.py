@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from harness.backends.options import BackendOptions
 from harness.backends.profile import ProfileSettings
 from harness.cluster.resources import Slurm
 from harness.data.shape import CAMERAS
+from harness.errors import BadInput
+from harness.libero.handicap import handicap_of
 from harness.models import MODELS, SIZES, names_function
 from harness.records import ADDED, Value, unknown_name
 from harness.task_suites import INITIAL_STATES, EvaluationSuite, TaskSuite, task_count
@@ -218,12 +220,25 @@ def blinding_of(arm: str) -> str | None:
     return next((ending for ending in BLINDED if arm.endswith(ending)), None)
 
 
-Arm = Literal["learned", "learned:no-images", "learned:wrong-instruction", "expert", "still"]
+ARMS = ("learned", *(f"learned{ending}" for ending in BLINDED), *CONTROLS)
+
+
+def _arm(name: str) -> str:
+    try:
+        if name in ARMS or handicap_of(name) is not None:
+            return name
+    except BadInput as fault:
+        raise unknown_name(fault.expected, fault.choices) from None
+    raise unknown_name("an arm, or expert:… with a flaw such as noise=0.3", ARMS)
+
+
+Arm = Annotated[str, AfterValidator(_arm)]
 
 
 class Evaluation(Value):
     """Episodes in LIBERO. `learned` stands for every checkpoint of the learning runs; `learned:no-images` for the same
-    on grey images, `learned:wrong-instruction` for the same with another task's."""
+    on grey images, `learned:wrong-instruction` for the same with another task's; `expert:noise=0.3` and the like for an
+    expert with a flaw (`harness.libero.handicap`)."""
 
     protocol: str = "micro"
     arms: list[Arm] = Field(default=["learned", "expert", "still"], min_length=1)

@@ -55,6 +55,9 @@ def test_every_shipped_suite_loads(file: Path) -> None:
             "expected the simulator's cameras as keys, not agent (agentview, robot0_eye_in_hand)",
         ),
         ("data.first_episodes=3", "data.first_episodes = 3: expected nothing, since data.source is expert"),
+        ('evaluation.arms=["exprt"]', 'did you mean "expert"?'),
+        ('evaluation.arms=["expert:nois=0.3"]', 'did you mean "noise"?'),
+        ('evaluation.arms=["expert:noise=-1"]', "'expert:noise=-1': expected greater than or equal to 0"),
         ("data.normalisation=zscore", 'did you mean "z-score"?'),
         (
             "models.pi0.reading.delta_action=true",
@@ -66,6 +69,12 @@ def test_what_is_wrong_is_said_with_key_value_and_expectation(override: str, say
     with pytest.raises(BadInput) as caught:
         load_suite(FSDP2, [override])
     assert says in str(caught.value)
+
+
+def test_a_graded_expert_may_play() -> None:
+    found = load_suite(SUITES / "fsdp2.toml", ['evaluation.arms=["expert:noise=0.3,frozen=90", "still"]'])
+    assert found.evaluation is not None
+    assert found.evaluation.arms == ["expert:noise=0.3,frozen=90", "still"]
 
 
 def test_a_file_that_is_not_toml(tmp_path: Path) -> None:

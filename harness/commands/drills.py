@@ -13,7 +13,6 @@ from harness.store import write_atomically, write_record
 
 if TYPE_CHECKING:
     from harness.compare.drill import DrillRow
-    from harness.compare.results import Results
     from harness.plan import Plan
 
 
@@ -60,6 +59,7 @@ def calibrate(request: Request, repeats: int, output: Output) -> None:
 def drill(request: Request, wanted: DrillRequest, output: Output) -> ExitCode:
     """Runs what is left of the real nights, then resamples; 0 when every promise is kept, 11 when one is broken."""
     from harness.compare.drill import DrillReport, Pool, resampled_rows
+    from harness.compare.worse_policies import policy_rows
     from harness.drill import CALIBRATION, DRILL, stored_results, timing_plan
     from harness.report.drills import drill_table
 
@@ -70,7 +70,7 @@ def drill(request: Request, wanted: DrillRequest, output: Output) -> ExitCode:
     found = stored_results(plan, [name, f"{name}-{CALIBRATION}", own], output.store)
     pool = Pool(found, wanted.processes, wanted.baseline)
     rows += resampled_rows(pool, plan, wanted.nights, wanted.seed)
-    rows += _policy_rows(found, plan, wanted)
+    rows += policy_rows(found, plan, wanted.nights, wanted.seed)
     report = DrillReport(
         suite=name,
         hardware_key=plan.hardware_key,
@@ -107,22 +107,3 @@ def _real_rows(request: Request, wanted: DrillRequest, plan: Plan, output: Outpu
             for night in plans:
                 rehearsal.nights(night, count, display)
     return [rehearsal.row(night) for night in plans]
-
-
-def _policy_rows(found: list[Results], plan: Plan, wanted: DrillRequest) -> list[DrillRow]:
-    """From the arm with the most recorded successes in one task suite, controls included."""
-    from harness.compare.baseline import task_counts
-    from harness.compare.drill import worse_policy_row
-
-    recorded = [
-        (f"{record.arm}, {task_suite}", [count for count in counts if count.task_suite == task_suite])
-        for results in found
-        for record in results.arms
-        for counts in [task_counts(record.arm, results.episodes)]
-        for task_suite in dict.fromkeys(count.task_suite for count in counts)
-    ]
-    if not recorded:
-        return []
-    arm, counts = max(recorded, key=lambda item: sum(count.successes for count in item[1]))
-    made = worse_policy_row(arm, counts, plan, wanted.nights, wanted.seed)
-    return [made] if made else []

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.compare.baseline import Acceptance, Baseline, TaskCount, accept
+from harness.compare.baseline import Acceptance, Baseline, accept
 from harness.compare.comparison import compare
 from harness.compare.gate import compare_with
 from harness.compare.metrics import METRICS
-from harness.compare.questions import SuccessQuestion
 from harness.compare.results import Results, ended_well, unique
 from harness.compare.verdict import Judgement, Verdict
 from harness.errors import ExitCode, HarnessError, worst
@@ -237,38 +236,6 @@ def _doctored_baselines(pool: Pool, plan: Plan, rng: random.Random) -> DrillRow:
         forged = replace(night, baseline=night.baseline.model_copy(update={"cells": cells}))
         called += worst(j.verdict.exit_code for j in judged(forged) if j.subject == label) is not ExitCode.OK
     return row("doctored baseline", "each cell in turn", "resampled", len(pool.labels), called, "caught")
-
-
-def worse_policy_row(arm: str, counts: list[TaskCount], plan: Plan, nights: int, seed: int) -> DrillRow | None:
-    """A policy whose success falls by twice the detectable difference, drawn task by task from recorded counts.
-
-    Two stages as in a real night. None where a recorded rate leaves no room for such a fall.
-    """
-    rng = random.Random(seed)
-    valid, successes = sum(c.valid for c in counts), sum(c.successes for c in counts)
-    task_suites = unique(c.task_suite for c in counts)
-    if not valid or len(task_suites) != 1:
-        return None
-    question = SuccessQuestion(arm, task_suites[0], counts, plan.gate)
-    alpha = plan.gate.false_alarm_rate / 2  # two figures: this arm, and one more beside it
-    stated = question.ask(counts, alpha).draft.smallest_detectable
-    if stated is None or TWICE * stated > successes / valid:
-        return None
-    keep = 1 - TWICE * stated / (successes / valid)
-    caught = 0
-    for _ in range(nights):
-        first, again = (question.ask(_drawn(counts, keep, rng), alpha) for _ in range(2))
-        caught += first.p_worse < alpha and first.matters and again.p_worse < plan.gate.false_alarm_rate
-    return row(f"policy, {100 * TWICE * stated:.0f} points worse", arm, "resampled", nights, caught, "caught")
-
-
-def _drawn(counts: list[TaskCount], keep: float, rng: random.Random) -> list[TaskCount]:
-    drawn = []
-    for count in counts:
-        rate = keep * (count.successes + 0.5) / (count.valid + 1)
-        successes = sum(rng.random() < rate for _ in range(count.valid))
-        drawn.append(count.model_copy(update={"successes": successes}))
-    return drawn
 
 
 def row(

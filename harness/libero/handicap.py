@@ -44,4 +44,4 @@ def handicap_of(arm: str) -> Handicap | None:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        raise BadInput("policy", name, flaws[name], first["msg"].lower()) from None
+        raise BadInput("policy", name, flaws[name], first["msg"].lower().removeprefix("input should be ")) from None

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from comparison_records import a_plan, a_run, a_speed
 
-from harness.compare.baseline import TaskCount
-from harness.compare.drill import Pool, heavier, judged, resampled_rows, row, slower, worse_policy_row
+from harness.compare.drill import Pool, heavier, judged, resampled_rows, row, slower
 from harness.compare.results import Results
 from harness.errors import HarnessError
 from harness.plan import Plan, Plant, RunKind
@@ -84,15 +83,6 @@ def test_planted_runs_are_no_pool() -> None:
     ]
     with pytest.raises(HarnessError, match="0 recorded"):
         Pool([Results("r", "", planted)], 3, 10)
-
-
-def test_a_worse_policy_is_found_in_counts() -> None:
-    counts = [TaskCount(task_suite="libero_object", task=t, successes=47, valid=50) for t in range(10)]
-    found = worse_policy_row("expert", counts, PLAN, nights=40, seed=3)
-    assert found is not None and found.called >= 38
-    assert worse_policy_row("expert", counts[:1], PLAN, nights=5, seed=3) is None or len(counts[:1]) == 1
-    few = [TaskCount(task_suite="libero_object", task=0, successes=1, valid=3)]
-    assert worse_policy_row("expert", few, PLAN, nights=5, seed=3) is None
 
 
 def test_a_promise_needs_enough_nights() -> None:
