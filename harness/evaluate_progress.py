@@ -8,7 +8,7 @@ from harness.compare.success import pass_mark, passes
 from harness.libero.records import EpisodeRecord
 from harness.plan import EpisodeKey
 from harness.suite import Evaluation
-from harness.work import Evaluate
+from harness.work import FEW_ARMS, Evaluate
 
 
 class EvaluationProgress:
@@ -65,10 +65,14 @@ class EvaluationProgress:
             self._ended_for[arm] = f"ended early, {self._left[arm]} episodes saved: {mark:.0%} {word}"
 
     def spoken(self) -> str:
-        """For each arm, successes of valid episodes, the rate with its interval, and what is not in it."""
-        return "; ".join(f"{arm} {self._rate(arm)}" for arm in self._counts)
+        """For each arm that has begun, successes of valid episodes, the rate, and what is not in it; with its interval
+        where there are few arms."""
+        begun = [arm for arm, counts in self._counts.items() if counts.total() or arm in self._ended_for]
+        parts = [f"{arm} {self._rate(arm, with_interval=len(begun) <= FEW_ARMS)}" for arm in begun]
+        to_come = len(self._counts) - len(begun)
+        return "; ".join([*parts, f"{to_come} arms to come"] if begun and to_come else parts)
 
-    def _rate(self, arm: str) -> str:
+    def _rate(self, arm: str, with_interval: bool) -> str:
         from harness.statistics.proportions import wilson
 
         counts = self._counts[arm]
@@ -76,10 +80,11 @@ class EvaluationProgress:
         parts = [f"{counts['success']}/{valid}"]
         if valid:
             rate = wilson(counts["success"], valid, self._confidence)
-            parts[0] += f", {rate.estimate:.0%} ({rate.low:.0%} to {rate.high:.0%})"
-        parts += [
-            f"{counts[name]} {word}" for name, word in (("error", "errors"), ("uncovered", "uncovered")) if counts[name]
-        ]
+            parts[0] += f", {rate.estimate:.0%}" + (f" ({rate.low:.0%} to {rate.high:.0%})" if with_interval else "")
+        if errors := counts["error"]:
+            parts.append(f"{errors} error{'s' * (errors > 1)}")
+        if counts["uncovered"]:
+            parts.append(f"{counts['uncovered']} uncovered")
         if arm in self._ended_for:
             parts.append(self._ended_for[arm])
         return ", ".join(parts)

@@ -101,6 +101,10 @@ class ArmEpisodes:
     episodes: tuple[EpisodeKey, ...]
 
 
+FEW_ARMS = 4
+"""So many are named, or shown with their intervals, in what is read while one waits."""
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """Episodes of all arms that have some left: together, so that a scene is compiled once for all of them."""
@@ -109,7 +113,9 @@ class Evaluate:
 
     @property
     def name(self) -> str:
-        return f"evaluation of {', '.join(part.arm.name for part in self.arms)}"
+        names = [part.arm.name for part in self.arms]
+        more = f" and {len(names) - FEW_ARMS} more" if len(names) > FEW_ARMS else ""
+        return f"evaluation of {', '.join(names[:FEW_ARMS])}{more}"
 
     @property
     def names(self) -> frozenset[str]:

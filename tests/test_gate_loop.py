@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "compare"))
-
 from comparison_records import MACHINE, a_run, a_speed
 from rich.console import Console
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "compare"))
-
 from comparison_records import a_failed_run, a_plan, a_run
 
 from harness.plan import RunKind

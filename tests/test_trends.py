@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent / "compare"))
-
 from comparison_records import a_plan, a_run, a_speed
 
 from harness.compare.baseline import Acceptance, accept

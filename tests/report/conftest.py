@@ -1,14 +1,11 @@
-"""Makes the comparison's test records importable, and a real result readable."""
+"""A real result, readable by the tests here."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 
 REAL = Path(__file__).parent / "real" / "results"
 """Two real results of suites/fsdp2.toml on two cores; host and kernel are changed."""

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
-
 from comparison_records import MACHINE, a_run
 
 from harness.train.disturbance import disturbance, usual_mhz

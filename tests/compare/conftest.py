@@ -1,6 +1,0 @@
-"""Makes `comparison_records` importable; the report's tests use it too."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
