@@ -24,25 +24,27 @@ def success(comparison: Comparison, plan: Plan) -> str:
     """Rates of every arm, then learnt policies scene by scene."""
     if not plan.arms:
         return "## LIBERO success\n\nNo evaluation was planned."
-    tables = [rates_table(comparison), pairs_table(comparison)]
+    tables = [rates_table(comparison, plan), pairs_table(comparison)]
     return "\n\n".join(["## LIBERO success", *(table.text() for table in tables if table.rows)])
 
 
-def rates_table(comparison: Comparison) -> Table:
-    """Success of every arm in the published form."""
-    others = in_order(rate.task_suite for arm in comparison.arms for rate in arm.rates if rate.task_suite not in TITLES)
-    suites = [*TITLES, *others]
+def rates_table(comparison: Comparison, plan: Plan) -> Table:
+    """Success of every arm in the published form, of the task suites that were planned or played."""
+    played = {rate.task_suite for arm in comparison.arms for rate in arm.rates}
+    suites = in_order(played | {key.task_suite for key in plan.episodes})
+    titles = {suite: suite for suite in suites} | {suite: title for suite, title in TITLES.items() if suite in suites}
+    averaged = set(TITLES) <= set(suites)
     table = Table(
-        ["Model", *TITLES.values(), *others, "Average"],
+        ["Model", *titles.values(), *(["Average"] if averaged else [])],
         reading=f"Percent of valid episodes that succeed; below it successes/valid and the {comparison.confidence:.0%} "
-        "Wilson interval. Errors and tasks the scripted expert has no skill for are in no rate. Average: only "
-        "where all four task suites have a rate.",
+        "Wilson interval. Errors and tasks the scripted expert has no skill for are in no rate."
+        + (" Average: only where all four task suites have a rate." if averaged else ""),
         spare=("Average",),
     )
     for arm in comparison.arms:
         rates = {rate.task_suite: rate for rate in arm.rates}
-        table.add(arm.arm, *(_rate(rates.get(suite)) for suite in suites), percent(arm.average))
-        table.add("", *(_counts(rates.get(suite)) for suite in suites), "")
+        table.add(arm.arm, *(_rate(rates.get(suite)) for suite in suites), *([percent(arm.average)] * averaged))
+        table.add("", *(_counts(rates.get(suite)) for suite in suites), *([""] * averaged))
         table.notes += _missing(arm)
     return table
 

@@ -29,9 +29,9 @@ def _throughput(comparison: Comparison, plan: Plan) -> list[Titled]:
     return speed + [Titled(f"Within a step, {model}", table) for model, table in steps_tables(comparison).items()]
 
 
-def _success(comparison: Comparison, _: Plan) -> list[Titled]:
+def _success(comparison: Comparison, plan: Plan) -> list[Titled]:
     return [
-        Titled("LIBERO success", rates_table(comparison)),
+        Titled("LIBERO success", rates_table(comparison, plan)),
         Titled("Checkpoints scene by scene", pairs_table(comparison)),
     ]
 

@@ -15,6 +15,7 @@ from harness.compare.comparison import compare
 from harness.compare.published import load_published
 from harness.compare.results import Results
 from harness.plan import Plan, Plant, Unsupported
+from harness.report.evaluation import rates_table
 from harness.report.markdown import render
 from harness.report.table import WIDTH
 from harness.train.records import HostConditions, Outcome
@@ -88,6 +89,18 @@ def test_answers_come_first() -> None:
 
 def test_the_dexbotic_columns_are_there() -> None:
     assert re.search(r"\| Model +\| Libero-Spatial \| Libero-Object \| Libero-Goal \| Libero-10 \| Average \|", whole())
+
+
+def test_task_suites_that_nobody_asked_for_have_no_column() -> None:
+    plan = a_plan()
+    only = [key for key in plan.episodes if key.task_suite in ("libero_object", "libero_10")]
+    asked = plan.model_copy(update={"episodes": only})
+    results = some_results(asked)
+    played = [e for e in results.episodes if e.key.task_suite == "libero_object"]
+    table = rates_table(compare(asked, replace(results, episodes=played), None, []), asked)
+    assert table.columns == ["Model", "Libero-Object", "Libero-10"], "what was planned and not played keeps its column"
+    assert "Average" not in table.text()
+    assert table.rows[0][2] == "–"
 
 
 def test_trouble_is_told_in_its_own_words() -> None:
