@@ -39,22 +39,22 @@ class RecordedArm:
 
 
 def policy_rows(found: Sequence[Results], plan: Plan, nights: int, seed: int) -> list[DrillRow]:
-    """Graded experts in the place of the expert that was accepted, one of them against itself, and the arm with the
-    most recorded successes, worse by twice what can be detected; what of these the records allow."""
-    recorded = [arms for results in found for arms in _recorded(results)]
-    graded = [arm for arms in recorded for arm in arms if handicap_of(arm.name) is not None]
-    rows = [
-        _row_in_place_of(expert, arm, plan, nights, seed)
-        for arms in recorded
-        for expert in arms
-        if expert.name == "expert"
-        for arm in arms
-        if arm in graded
-    ]
-    if graded:
-        rows.append(_unchanged_row(min(graded, key=lambda arm: abs(arm.rate - 0.5)), plan, nights, seed))
-    every = [arm for arms in recorded for arm in arms]
-    thinned = thinned_row(max(every, key=lambda arm: arm.successes), plan, nights, seed) if every else None
+    """From the newest result with episodes, what of these it allows.
+
+    Graded experts in the place of the expert that was accepted, one of them against itself, and the arm with the most
+    successes, worse by twice what can be detected.
+    """
+    newest = next((results for results in reversed(found) if results.episodes), None)
+    recorded = _recorded(newest) if newest else []
+    rows: list[DrillRow] = []
+    for arms in recorded:
+        graded = [arm for arm in arms if handicap_of(arm.name) is not None]
+        experts = [arm for arm in arms if arm.name == "expert"]
+        rows += [_row_in_place_of(expert, arm, plan, nights, seed) for expert in experts for arm in graded]
+        if graded:
+            rows.append(_unchanged_row(min(graded, key=lambda arm: abs(arm.rate - 0.5)), plan, nights, seed))
+    best = max((arm for arms in recorded for arm in arms), key=lambda arm: arm.successes, default=None)
+    thinned = thinned_row(best, plan, nights, seed) if best else None
     return [*rows, thinned] if thinned else rows
 
 

@@ -68,3 +68,9 @@ def test_without_the_expert_a_graded_one_stands_in_for_nothing() -> None:
 @pytest.mark.parametrize("found", [[], [Results("r", "", [])]])
 def test_nothing_on_record_gives_no_row(found: list[Results]) -> None:
     assert policy_rows(found, PLAN, nights=5, seed=3) == []
+
+
+def test_of_several_results_the_newest_with_episodes_counts() -> None:
+    newest, older = results(good=10, bad=5), results(good=10, slight=9)
+    found = policy_rows([older, newest, Results("r", "", [])], PLAN, nights=5, seed=3)
+    assert found == policy_rows([newest], PLAN, nights=5, seed=3)
