@@ -24,6 +24,15 @@ CONTROLS = ("expert", "still")
 """Arms that need no checkpoint."""
 
 
+def is_control(arm: str) -> bool:
+    """Whether an arm acts inside the simulator process, without a policy: a control, or an expert with a flaw.
+
+    Raises:
+        BadInput: an expert with a flaw that there is not.
+    """
+    return arm in CONTROLS or handicap_of(arm) is not None
+
+
 class Optimizer(Value):
     """Optimizer and its schedule. AdamW defaults are PyTorch's; Dexbotic's pi0 uses beta2 = 0.95."""
 
@@ -225,7 +234,7 @@ ARMS = ("learned", *(f"learned{ending}" for ending in BLINDED), *CONTROLS)
 
 def _arm(name: str) -> str:
     try:
-        if name in ARMS or handicap_of(name) is not None:
+        if name in ARMS or is_control(name):
             return name
     except BadInput as fault:
         raise unknown_name(fault.expected, fault.choices) from None

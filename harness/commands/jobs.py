@@ -11,13 +11,12 @@ from pydantic import ValidationError
 from harness.commands.output import Output
 from harness.commands.suites import run_plan
 from harness.errors import BadInput, ExitCode
-from harness.libero.handicap import handicap_of
 from harness.libero.protocol import preset
 from harness.machine import fingerprint
 from harness.plan import Plan, PlannedArm
 from harness.planning import planned_episodes
 from harness.policies.remote import check_url, is_url
-from harness.suite import BLINDED, CONTROLS, Data, Evaluation, Gate, Scope, parse_ranges
+from harness.suite import BLINDED, CONTROLS, Data, Evaluation, Gate, Scope, is_control, parse_ranges
 from harness.suite_file import explain
 from harness.task_suites import INITIAL_STATES, task_count
 
@@ -106,7 +105,7 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
 
 
 def _arm(policy: str) -> PlannedArm:
-    if policy in CONTROLS or handicap_of(policy) is not None:
+    if is_control(policy):
         return PlannedArm(name=policy)
     if is_url(policy):
         check_url(policy)

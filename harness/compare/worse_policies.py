@@ -64,13 +64,14 @@ def thinned_row(arm: RecordedArm, plan: Plan, nights: int, seed: int) -> DrillRo
     if stated is None or TWICE * stated > arm.rate:
         return None
     keep = 1 - TWICE * stated / arm.rate
-    caught = _called(arm, lambda task: keep * (task.successes + 0.5) / (task.valid + 1), plan, nights, seed)
+    rng = random.Random(seed)
+    caught = _called(arm, lambda task: keep * (task.successes + 0.5) / (task.valid + 1), plan, nights, rng)
     return row(f"policy, {100 * TWICE * stated:.0f} points worse", arm.where, "resampled", nights, caught, "caught")
 
 
 def _row_in_place_of(expert: RecordedArm, arm: RecordedArm, plan: Plan, nights: int, seed: int) -> DrillRow:
     """A promise only where the arm is worse by twice the detectable difference."""
-    caught = _called(expert, _rates_of(arm), plan, nights, seed)
+    caught = _called(expert, _rates_of(arm), plan, nights, random.Random(seed))
     made = row(f"{arm.name} ({arm.rate:.0%})", expert.where, "resampled", nights, caught, "caught")
     stated = _detectable(expert, plan)
     promised = stated is not None and expert.rate - arm.rate >= TWICE * stated
@@ -81,9 +82,9 @@ def _unchanged_row(arm: RecordedArm, plan: Plan, nights: int, seed: int) -> Dril
     """The accepted counts are drawn anew for every night, too."""
     rng = random.Random(seed)
     alarms = 0
-    for night in range(nights):
+    for _ in range(nights):
         accepted = RecordedArm(arm.name, arm.task_suite, _drawn(arm.counts, _own_rate, rng))
-        alarms += _called(accepted, _rates_of(arm), plan, 1, seed + night + 1)
+        alarms += _called(accepted, _rates_of(arm), plan, 1, rng)
     return row("none (A/A)", arm.where, "resampled", nights, alarms, "quiet")
 
 
@@ -119,9 +120,8 @@ def _detectable(arm: RecordedArm, plan: Plan) -> float | None:
     return question.ask(arm.counts, _alpha(plan)).draft.smallest_detectable
 
 
-def _called(accepted: RecordedArm, rate: Rate, plan: Plan, nights: int, seed: int) -> int:
+def _called(accepted: RecordedArm, rate: Rate, plan: Plan, nights: int, rng: random.Random) -> int:
     """Nights at this rate that are called REGRESSED against the accepted counts, after both stages of a real night."""
-    rng = random.Random(seed)
     question = SuccessQuestion(accepted.name, accepted.task_suite, accepted.counts, plan.gate)
     called = 0
     for _ in range(nights):

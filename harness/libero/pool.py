@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from harness.errors import BadInput, MachineFault
 from harness.libero.executors import Executor, LocalExecutor, Simulator
-from harness.libero.handicap import handicap_of
 from harness.libero.pool_worker import Answer, Beat, Brain, Broken, Finished, Play, Stumble
 from harness.libero.records import EpisodeRecord, Protocol
 from harness.plan import EpisodeKey
 from harness.policies.base import Chunk, Look, Policy, PolicyFault
 from harness.store import write_atomically
-from harness.suite import CONTROLS
+from harness.suite import CONTROLS, is_control
 
 SILENCE_SECONDS = 300.0
 """A worker that sends nothing for this long hangs. Compiling a scene, the longest silence, takes 5 to 60 s."""
@@ -55,7 +54,7 @@ class ArmToPlay:
         """Raises BadInput for an arm without a policy that is no control."""
         if self.policy is not None:
             return "policy"
-        if self.name not in CONTROLS and handicap_of(self.name) is None:
+        if not is_control(self.name):
             raise BadInput("arm", None, self.name, "a control, or an arm with a policy", choices=CONTROLS)
         return self.name
 

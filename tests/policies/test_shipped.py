@@ -12,7 +12,7 @@ COMMAND = "evaluate --policy checkpoints/pi0-micro-libero-object --task-suite li
 
 
 def test_it_fetches_the_soup_by_the_command_on_its_page(tmp_path: Path) -> None:
-    """It solves 43 of 50 such episodes; that it fails both has a chance of some 2 %, once and for all."""
+    """It solves 43 of 50 episodes of the ten tasks; that it fails two has a chance of some 2 %, once and for all."""
     assert f"harness {COMMAND}" in (ROOT / "checkpoints" / "README.md").read_text()
     answer = subprocess.run(
         [sys.executable, "-m", "harness", *COMMAND.split(), "--results", str(tmp_path), "--quiet"],
